@@ -1,0 +1,1 @@
+"""Diagnosis: the pattern behind a failing pair of accesses and the repairs that it allows."""

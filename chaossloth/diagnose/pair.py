@@ -1,0 +1,145 @@
+"""Which two accesses decide: every race of the failing run is turned round until one reversal passes.
+
+Only executions count: a pair is *critical* when the run that differs from the failing one in this pair alone passes, and both
+orders, forced again `times` times, keep their outcomes. The passing run is then the nearest passing interleaving. Where no
+single reversal passes, any passing order of the same draws tells a race from a bug that no order avoids; where only other
+draws pass, it is the randomness and not the schedule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Literal
+
+from chaossloth.causality import Race, races
+from chaossloth.explore.execute import Execution, Executor
+from chaossloth.explore.search import Limits, Search, SearchResult
+from chaossloth.explore.strategy import Deviate, Guided
+from chaossloth.evidence import Trace
+from chaossloth.explore.trace import to_trace
+
+__all__ = ["Kind", "RaceDiagnosis", "diagnose"]
+
+Kind = Literal["race", "always-fails", "random"]
+_MAX_PAIRS = 60
+_PASSING_SEARCH = 400
+_OTHER_SEEDS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class RaceDiagnosis:
+    """kind: race | always-fails (no order passes) | random (the draws decide, not the order).
+
+    race: the critical pair, None where no single reversal flips the outcome. passing: nearest passing run, if any.
+    reversals: executions spent. verified: sentence on what forcing both orders showed.
+    """
+
+    kind: Kind
+    failing: Trace
+    passing: Trace | None
+    race: Race | None
+    verified: str | None
+    executions: int
+
+
+def diagnose(executor: Executor, failure: Execution, deadline: float, times: int = 20) -> RaceDiagnosis:
+    """Diagnose a failing execution within `deadline` (perf_counter seconds)."""
+    detailed = executor.replay(failure.schedule, detail=True, strict=True)
+    failing = to_trace(detailed, executor.is_subject)
+    spent = 1
+    best: tuple[float, Race] | None = None
+    for race in _candidates(failing):
+        if spent > _MAX_PAIRS or perf_counter() > deadline:
+            break
+        trial = _reverse(executor, failure, failing, race)
+        spent += 1
+        if trial is None or trial.failed or trial.truncated:
+            continue
+        distance = _rank(race) + _distance(detailed, trial) * 1e-3
+        if best is None or distance < best[0]:
+            best = (distance, race)
+    if best is None:
+        return _without_pair(executor, failure, failing, spent, deadline)
+    race = best[1]
+    sentence, more = _force_both(executor, failure, failing, race, times)
+    passing = _detailed(executor, failure, failing, race)
+    return RaceDiagnosis("race", failing, passing, race, sentence, spent + more)
+
+
+def _candidates(failing: Trace) -> list[Race]:
+    sync = failing.outcome.failure in ("deadlock", "livelock")
+    found = races(failing.steps, sync=sync)
+    if not found and not sync:
+        found = races(failing.steps, sync=True)
+    return sorted(found, key=_rank)
+
+
+def _rank(race: Race) -> float:
+    """A read that a later write makes stale explains more than two writes; primitives' operations explain least."""
+    return (2.0 if race.first.sync else 0.0) + (0.0 if race.first.mode == "read" else 0.5 if race.read_write else 1.0)
+
+
+def _hold(failing: Trace, race: Race) -> dict[tuple[str, int], tuple[str, int]]:
+    first, second = failing.steps[race.first_step], failing.steps[race.second_step]
+    return {(first.proc, first.ordinal): (second.proc, second.ordinal)}
+
+
+def _reverse(executor: Executor, failure: Execution, failing: Trace, race: Race, detail: bool = False) -> Execution | None:
+    """The failing order with `race.first`'s step held until `race.second`'s has run; None when that cannot be had."""
+    guided = Guided(failure.run.order, failure.run.extended, _hold(failing, race))
+    trial = executor.execute(guided, executor.model("reorder"), failure.schedule.seed, detail)
+    first, second = failing.steps[race.first_step], failing.steps[race.second_step]
+    position: dict[tuple[str, int], int] = {}
+    counts: dict[str, int] = {}
+    for index, (key, _) in enumerate(trial.run.order):
+        counts[key] = counts.get(key, 0) + 1
+        position[key, counts[key]] = index
+    a, b = position.get((first.proc, first.ordinal)), position.get((second.proc, second.ordinal))
+    return trial if b is not None and (a is None or b < a) else None
+
+
+def _detailed(executor: Executor, failure: Execution, failing: Trace, race: Race) -> Trace | None:
+    trial = _reverse(executor, failure, failing, race, detail=True)
+    return None if trial is None else to_trace(trial, executor.is_subject)
+
+
+def _distance(failing: Execution, passing: Execution) -> int:
+    """Number of steps that do not stand at the same place."""
+    return sum(a != b for a, b in zip(failing.run.order, passing.run.order, strict=False))
+
+
+def _force_both(executor: Executor, failure: Execution, failing: Trace, race: Race, times: int) -> tuple[str, int]:
+    fails = sum(executor.replay(failure.schedule).failed for _ in range(times))
+    passes = 0
+    for _ in range(times):
+        trial = _reverse(executor, failure, failing, race)
+        passes += trial is not None and not trial.failed
+    sentence = f"these two accesses alone decide: this order fails {fails}/{times}, the other passes {passes}/{times}"
+    if fails != times or passes != times:
+        sentence = f"not confirmed: this order fails {fails}/{times}, the other passes {passes}/{times}"
+    return sentence, 2 * times
+
+
+def _without_pair(executor: Executor, failure: Execution, failing: Trace, spent: int, deadline: float) -> RaceDiagnosis:
+    """No single reversal passes: does any order of the same draws, or only other draws?"""
+    search = Search(executor, "reorder", failure.schedule.seed)
+    search.fixed_seed = True
+    result = search.run(Limits(_PASSING_SEARCH, deadline), stop=_has_passed)
+    spent += result.executions
+    if result.passed:
+        nearest = min(result.passed, key=lambda execution: _distance(failure, execution))
+        replayed = executor.replay(nearest.schedule, detail=True)
+        return RaceDiagnosis("race", failing, to_trace(replayed, executor.is_subject), None, None, spent)
+    if failure.draws:
+        for offset in range(1, _OTHER_SEEDS):
+            trial = executor.execute(Deviate({}), executor.model("stock"), failure.schedule.seed + offset)
+            spent += 1
+            if not trial.failed:
+                trace = to_trace(executor.replay(trial.schedule, detail=True), executor.is_subject)
+                return RaceDiagnosis("random", failing, trace, None, None, spent)
+    return RaceDiagnosis("always-fails", failing, None, None, None, spent)
+
+
+def _has_passed(result: SearchResult) -> bool:
+    return bool(result.passed)

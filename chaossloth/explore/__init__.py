@@ -1,0 +1,1 @@
+"""Executions, strategies, schedules and the search over them."""

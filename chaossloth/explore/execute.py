@@ -1,0 +1,258 @@
+"""Runs a program once under a strategy and says how it ended.
+
+Everything that makes executions comparable is here: one reused loop, virtual sources seeded anew, the policy through which a
+synchronous test's `asyncio.run` gets the controlled loop, module state made fresh when an execution is seen to write it, and
+the end of a run: deadlock, step limit, exceptions nobody retrieved (looked for at the end, not when the collector comes by).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import traceback
+from asyncio import events
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from chaossloth import evidence
+from chaossloth.evidence import Frame, Outcome
+from chaossloth.explore.schedule import Schedule, checksum
+from chaossloth.explore.strategy import Deviate
+from chaossloth.liveness import describe_deadlock, detect_livelock
+from chaossloth.loop.controlled import Chooser, ControlledLoop, LoopStopped, Model, Run
+from chaossloth.loop.virtual import sources
+from chaossloth.subject.primitives import watch
+from chaossloth.subject.record import recorder
+
+__all__ = ["Execution", "Executor", "Program", "Unsupported", "run_alone"]
+
+
+class Program(Protocol):
+    """What is executed; see `chaossloth.subject.entry`."""
+
+    kind: str
+
+    def make(self) -> Coroutine[Any, Any, Any]: ...
+
+    def call(self) -> Any: ...
+
+    def judge(self, result: Any, error: BaseException | None) -> Outcome: ...
+
+
+class Unsupported(Exception):
+    """The subject needs something that the controlled loop does not offer (real sockets, subprocesses)."""
+
+
+@dataclass(slots=True)
+class Execution:
+    """One execution: its schedule (as taken), outcome, and the raw material of its trace.
+
+    truncated: the step limit ended it under an order that need not be fair; it says nothing.
+    """
+
+    schedule: Schedule
+    outcome: Outcome
+    run: Run
+    draws: int
+    touched: frozenset[str]
+    lock_order: tuple[evidence.LockOrderEdge, ...]
+    truncated: bool = False
+
+    @property
+    def failed(self) -> bool:
+        return not self.outcome.ok and not self.truncated
+
+
+class _Policy(asyncio.DefaultEventLoopPolicy):
+    """Hands controlled loops to `asyncio.run`: the reused one first, fresh ones if the subject opens more."""
+
+    def __init__(self, loops: Callable[[], ControlledLoop]) -> None:
+        super().__init__()
+        self._loops = loops
+
+    def new_event_loop(self) -> Any:
+        return self._loops()
+
+
+class Executor:
+    """Executes one program. `refresh` returns the program with its modules executed anew; used once state is seen to leak."""
+
+    def __init__(
+        self,
+        program: Program,
+        refresh: Callable[[], Program],
+        is_subject: Callable[[str], bool],
+        max_steps: int = 20_000,
+    ) -> None:
+        self.program = program
+        self.refresh = refresh
+        self.is_subject = is_subject
+        self.max_steps = max_steps
+        self.leaks: set[str] = set()
+        self.unobservable: set[str] = set()
+        self.real_io: set[str] = set()
+        self.last_result: Any = None  # what the program returned; for comparisons made right after the run
+        self._stale = False
+        self._loop = ControlledLoop()
+        self._extra: list[ControlledLoop] = []
+
+    def execute(self, chooser: Chooser, model: Model, seed: int, detail: bool = False, record: bool = True) -> Execution:
+        """One execution; raises Unsupported where the loop cannot follow."""
+        if self._stale:
+            self.program = self.refresh()
+            self._stale = False
+        run = Run(model, chooser, recording=record, detail=detail)
+        run.on_stop = self._on_stop
+        recorder.start_run()
+        recorder.enabled, recorder.detail = record, detail
+        watch.start_run()
+        self._loop.begin(run)
+        self._extra = []
+        collecting = gc.isenabled()
+        gc.disable()  # a collection in the middle of a run would end unreferenced tasks at arbitrary steps
+        sources.enter(lambda: run.now, lambda s: _advance(run, s), seed, self._loop.task_key)
+        try:
+            outcome = self._judge(run, *self._run())
+            draws, touched = sources.drawn, frozenset(sources.touched)
+        finally:
+            sources.leave()
+            recorder.enabled = False
+            if collecting:
+                gc.enable()
+        return self._finish(run, outcome, seed, draws, touched)
+
+    def _finish(self, run: Run, outcome: Outcome, seed: int, draws: int, touched: frozenset[str]) -> Execution:
+        if run.ended is not None and run.ended.kind == "unsupported":
+            raise Unsupported(run.ended.detail)
+        if recorder.persistent_writes:
+            self.leaks |= recorder.persistent_writes
+        self._stale = bool(self.leaks)
+        self.unobservable |= recorder.unobservable
+        self.real_io |= run.real_io
+        deviations = tuple((i, taken) for i, taken in enumerate(run.taken) if taken)
+        schedule = Schedule(run.model.label, seed, deviations, checksum(run.order))  # type: ignore[arg-type]
+        truncated = run.ended is not None and run.ended.kind == "livelock" and schedule.label == "reorder"
+        return Execution(schedule, outcome, run, draws, touched, watch.lock_order(), truncated)
+
+    def _run(self) -> tuple[Any, BaseException | None]:
+        policy = events.get_event_loop_policy()
+        try:
+            if self.program.kind == "sync":
+                asyncio.set_event_loop_policy(_Policy(self._next_loop))
+                result = self.program.call()
+            else:
+                result = self._loop.run_until_complete(self.program.make())
+            return result, None
+        except (KeyboardInterrupt, MemoryError):
+            raise
+        except BaseException as error:
+            return None, error
+        finally:
+            if self.program.kind == "sync":
+                asyncio.set_event_loop_policy(policy)
+
+    def _next_loop(self) -> ControlledLoop:
+        if not self._extra:
+            self._extra.append(self._loop)
+            return self._loop
+        loop = ControlledLoop()
+        loop.begin(self._loop.run)
+        self._extra.append(loop)
+        return loop
+
+    # ------------------------------------------------------------------ how it ended
+
+    def _on_stop(self, stopped: LoopStopped, loop: ControlledLoop) -> None:
+        if stopped.kind == "deadlock":
+            names = {id(proc.ref()): proc.name for proc in loop.run.procs if proc.ref is not None}
+            loop.run.deadlock = describe_deadlock(loop.unfinished(), lambda task: names.get(id(task), task.get_name()))
+
+    def _judge(self, run: Run, result: Any, error: BaseException | None) -> Outcome:
+        self.last_result = result
+        outcome = self._first_judgement(run, result, error)
+        if outcome.ok:
+            outcome = self._unretrieved(run) or outcome
+        if self.program.kind != "sync" and not self._loop.is_closed():
+            self._loop.drain()
+        return outcome
+
+    def _first_judgement(self, run: Run, result: Any, error: BaseException | None) -> Outcome:
+        if run.ended is None:
+            return self.program.judge(result, error)
+        if run.ended.kind == "deadlock" and run.deadlock is not None:
+            at = next((edge.at for edge in run.deadlock.cycle if edge.at is not None), None)
+            return Outcome(False, "deadlock", None, run.deadlock.sentence, at)
+        if run.ended.kind == "livelock":
+            return self._livelock(run)
+        return Outcome(False, "exception", type(run.ended).__name__, run.ended.detail)
+
+    def _livelock(self, run: Run) -> Outcome:
+        names = {proc.key: proc.name for proc in run.procs}
+        tail = [(names[key], Frame("", 0, key)) for key, _ in run.order[-400:]]
+        repeating = detect_livelock(tail)
+        assert run.ended is not None
+        return Outcome(False, "livelock", None, run.ended.detail + (f"; it repeats: {repeating}" if repeating else ""))
+
+    def _unretrieved(self, run: Run) -> Outcome | None:
+        for proc in run.procs:
+            task = proc.ref() if proc.ref is not None else None
+            if task is not None and task.done() and not task.cancelled() and getattr(task, "_log_traceback", False):
+                error = task.exception()
+                assert error is not None
+                return self._from_error(error, f"task {proc.name} died and nobody looked: ")
+        for problem in run.problems:
+            error = problem.get("exception")
+            message = str(problem.get("message", "")).split("\n", 1)[0]
+            if error is not None:
+                return self._from_error(error, f"{message}: ")
+            if "destroyed but it is pending" in message:
+                return Outcome(False, "leak", None, f"a pending task was garbage-collected: {problem.get('task')!r:.120}")
+        return None
+
+    def _from_error(self, error: BaseException, prefix: str) -> Outcome:
+        failure: evidence.Failure = "assertion" if isinstance(error, AssertionError) else "exception"
+        return Outcome(False, failure, type(error).__name__, f"{prefix}{type(error).__name__}: {error}", self.place(error))
+
+    def place(self, error: BaseException) -> Frame | None:
+        """Innermost frame of the subject in the traceback."""
+        found = None
+        for frame, line in traceback.walk_tb(error.__traceback__):
+            if self.is_subject(frame.f_code.co_filename):
+                found = Frame(frame.f_code.co_filename, line, frame.f_code.co_qualname)
+        return found
+
+    # ------------------------------------------------------------------ conveniences
+
+    def model(self, label: str) -> Model:
+        return replace(Model(), label=label, max_steps=self.max_steps)
+
+    def replay(self, schedule: Schedule, detail: bool = False, strict: bool = False) -> Execution:
+        chooser = Deviate(dict(schedule.deviations), strict)
+        return self.execute(chooser, self.model(schedule.label), schedule.seed, detail)
+
+
+def _advance(run: Run, seconds: float) -> None:
+    run.now += max(0.0, seconds)
+
+
+def run_alone(coro: Coroutine[Any, Any, Any], seed: int) -> Any:
+    """Run one coroutine by itself in stock order, unrecorded; its result or its exception. Another seed shifts the clock.
+
+    Raises LoopStopped when it can never end.
+    """
+    run = Run(Model(max_steps=50_000), Deviate({}), recording=False)
+    run.now = seed * 1e-3
+    loop = _ALONE
+    loop.begin(run)
+    watch.start_run()
+    sources.enter(lambda: run.now, lambda s: _advance(run, s), seed, loop.task_key)
+    try:
+        return loop.run_until_complete(coro)
+    finally:
+        if not loop.is_closed():
+            loop.drain()
+        sources.leave()
+
+
+_ALONE = ControlledLoop()

@@ -1,0 +1,72 @@
+"""A schedule as plain data, and the short token that replays it.
+
+A schedule is the label of its model, the seed of every draw, and its deviations from stock order: pairs (ordinal of the
+choice point, option taken). Everything else is option 0. Token grammar, all numbers in base 36:
+
+    token     = label seed *( "-" ordinal "." option ) ":" check        e.g.  s0:3kf   r2-5.1-b.2:0x9
+    label     = "s" (stock) | "l" (latency) | "r" (reorder)
+    check     = CRC of the sequence of steps, so that a replay that took another path is noticed, never accepted
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from chaossloth.errors import UsageError
+from chaossloth.evidence import Label
+
+__all__ = ["Schedule", "checksum", "parse_token"]
+
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_LETTER: dict[str, Label] = {"s": "stock", "l": "latency", "r": "reorder"}
+_TOKEN = re.compile(r"([slr])([0-9a-z]+)((?:-[0-9a-z]+\.[0-9a-z]+)*):([0-9a-z]+)")
+
+
+def _base36(number: int) -> str:
+    digits = ""
+    while True:
+        number, rest = divmod(number, 36)
+        digits = _DIGITS[rest] + digits
+        if not number:
+            return digits
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """label: model; seed: of all draws; deviations: {choice ordinal: option} in order; check: see the module docstring."""
+
+    label: Label
+    seed: int
+    deviations: tuple[tuple[int, int], ...] = ()
+    check: str = ""
+
+    @property
+    def token(self) -> str:
+        letter = {"stock": "s", "latency": "l", "reorder": "r"}[self.label]
+        points = "".join(f"-{_base36(at)}.{_base36(option)}" for at, option in self.deviations)
+        return f"{letter}{_base36(self.seed)}{points}:{self.check}"
+
+
+def checksum(order: Iterable[tuple[str, str]]) -> str:
+    """Three base-36 digits of a CRC over (identity, cause) of every step."""
+    crc = 0
+    for key, cause in order:
+        crc = zlib.crc32(f"{key}/{cause};".encode(), crc)
+    return _base36(crc % 46656)
+
+
+def parse_token(token: str) -> Schedule:
+    """The schedule that `token` stands for. UsageError when it is none."""
+    match = _TOKEN.fullmatch(token.strip())
+    if match is None:
+        raise UsageError(f"{token!r} is no replay token (one looks like s0-5.1:3kf); copy it from the line 'reproduce'")
+    letter, seed, points, check = match.groups()
+    deviations = tuple(
+        (int(at, 36), int(option, 36)) for at, option in (p.split(".") for p in points.split("-")[1:])
+    )
+    if any(a >= b for (a, _), (b, _) in zip(deviations, deviations[1:], strict=False)):
+        raise UsageError(f"{token!r} is no replay token: its choices are not in order")
+    return Schedule(_LETTER[letter], int(seed, 36), deviations, check)

@@ -1,0 +1,156 @@
+"""Strategies: who picks at a choice point. One method, `choose(options, run) -> index`; option 0 is stock order.
+
+Contract (after AWS Shuttle's scheduler trait): a strategy is made for one execution, draws only from its own generator, and
+returns an index into `options`. It may read `run` and the options' handles, and changes neither.
+
+StockOrder, Deviate (sparse deviations; also strict replay), RandomWalk, PCT (Burckhardt et al., ASPLOS 2010), Guided (follows a
+recorded order of steps as far as the program at hand allows; for patched programs and for reversed pairs), Sequential.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+
+from chaossloth.loop.controlled import Handle, Nondeterminism, Run
+
+__all__ = ["PCT", "Deviate", "Guided", "RandomWalk", "Sequential", "StockOrder"]
+
+Options = list[Handle | None]
+
+
+class StockOrder:
+    def choose(self, options: Options, run: Run) -> int:
+        return 0
+
+
+class Deviate:
+    """Option 0 except where `deviations` ({choice ordinal: option}) says otherwise.
+
+    strict: an option that does not exist raises Nondeterminism (replay); otherwise it is taken modulo the number there are.
+    """
+
+    def __init__(self, deviations: Mapping[int, int], strict: bool = False) -> None:
+        self._deviations = deviations
+        self._strict = strict
+
+    def choose(self, options: Options, run: Run) -> int:
+        wanted = self._deviations.get(len(run.taken), 0)
+        if wanted < len(options):
+            return wanted
+        if not self._strict:
+            return wanted % len(options)
+        raise Nondeterminism(
+            "diverged",
+            f"choice {len(run.taken)} (step {run.count}) has {len(options)} options, the schedule asks for number {wanted}",
+        )
+
+
+class RandomWalk:
+    """Uniform among the options; keeps option 0 with probability `stay` first, so that completions are not all delivered early."""
+
+    def __init__(self, seed: int, stay: float) -> None:
+        self._random = random.Random(seed)
+        self._stay = stay
+
+    def choose(self, options: Options, run: Run) -> int:
+        draw = self._random
+        return 0 if draw.random() < self._stay else int(draw.random() * len(options))
+
+
+class PCT:
+    """Probabilistic concurrency testing: random priorities, `depth - 1` random points at which the running one falls lowest.
+
+    steps: bound on the number of choice points (from earlier executions). "Deliver nothing" has a priority of its own.
+    """
+
+    def __init__(self, seed: int, depth: int, steps: int) -> None:
+        self._random = random.Random(seed)
+        self._changes = set(self._random.sample(range(max(steps, depth)), depth - 1)) if depth > 1 else set()
+        self._priority: dict[str, float] = {}
+
+    def choose(self, options: Options, run: Run) -> int:
+        priority = self._priority
+        best, chosen, name = -2.0, 0, ""
+        for index, handle in enumerate(options):
+            key = handle.proc.key if handle is not None else "-"
+            if key not in priority:
+                priority[key] = self._random.random()
+            if priority[key] > best:
+                best, chosen, name = priority[key], index, key
+        if len(run.taken) in self._changes:
+            priority[name] = -1.0 + self._random.random() * 0.1
+            return self.choose(options, run) if len(options) > 1 and best > 0 else chosen
+        return chosen
+
+
+class Guided:
+    """Follows `order` (identities of steps) as closely as the program allows: the enabled one that comes first in it runs first.
+
+    hold: {(identity, ordinal): (identity, ordinal)}: a step that must not run before another has.
+    """
+
+    def __init__(
+        self,
+        order: Sequence[tuple[str, str]],
+        extended: Iterable[tuple[str, int]] = (),
+        hold: Mapping[tuple[str, int], tuple[str, int]] | None = None,
+    ) -> None:
+        self._positions: dict[str, list[int]] = {}
+        for index, (key, _) in enumerate(order):
+            self._positions.setdefault(key, []).append(index)
+        self._used: dict[str, int] = {}
+        self._seen = 0
+        self._extended = set(extended)
+        self._hold = hold or {}
+
+    def _catch_up(self, run: Run) -> None:
+        for key, _ in run.order[self._seen :]:
+            self._used[key] = self._used.get(key, 0) + 1
+        self._seen = len(run.order)
+
+    def _position(self, handle: Handle) -> float:
+        key = handle.proc.key
+        after = self._hold.get((key, self._used.get(key, 0) + 1))
+        if after is not None and self._used.get(after[0], 0) < after[1]:
+            return float("inf")
+        positions = self._positions.get(key, ())
+        used = self._used.get(key, 0)
+        return positions[used] if used < len(positions) else 1e12
+
+    def choose(self, options: Options, run: Run) -> int:
+        self._catch_up(run)
+        if options[0] is None and len(options) == 2 and options[1] is not None and options[1].cause == "yield":
+            return 1 if (options[1].proc.key, options[1].proc.yields) in self._extended else 0
+        some = next(handle for handle in options if handle is not None)
+        ranked = [
+            min((self._position(h) for h in some.loop._ready), default=1e12) if handle is None else self._position(handle)
+            for handle in options
+        ]
+        return ranked.index(min(ranked))
+
+
+class Sequential:
+    """One call after another: the steps of the first child of the main task (with all it started) first, then the second's, ...
+
+    descending: the other way round. Used to compare a program with its patched version where nothing is concurrent.
+    """
+
+    def __init__(self, descending: bool = False) -> None:
+        self._sign = -1 if descending else 1
+
+    def choose(self, options: Options, run: Run) -> int:
+        some = next(handle for handle in options if handle is not None)
+        ranked = [
+            min((self._rank(h) for h in some.loop._ready), default=10**9) if handle is None else self._rank(handle)
+            for handle in options
+        ]
+        return ranked.index(min(ranked))
+
+    def _rank(self, handle: Handle) -> int:
+        key = handle.proc.key if handle.cause != "timer" else handle.owner
+        parts = key.split(".", 2)
+        if len(parts) < 2:
+            return -(10**9)
+        digits = parts[1].split("c", 1)[0]
+        return self._sign * int(digits)

@@ -1,0 +1,312 @@
+"""Force a failing schedule on the stock loop, in real time, by delaying nothing but awaits.
+
+A schedule of the `stock` and `latency` models is a sequence of deliveries: which timers fire together, in which order.
+Here each group of timers gets a slot on the real clock, a gap apart, and `loop.call_at` gives every planned timer the
+slot of its group. Rounds between two slots take microseconds, the gap is milliseconds (epoll rounds up to whole ones),
+so the stock loop goes through the same rounds as the schedule did. What else a schedule may hold:
+
+* a bare yield that took time: the task's next step gets a slot instead of a place in the ready queue;
+* a delivery while the loop was busy (*stall*): the named step sleeps until the slot of the next group is reached;
+* timers that were not delivered before the failure: they keep their deadline, or come after the last slot.
+
+An await may be extended, never shortened. A rehearsal run (not counted) learns how long each planned timer wants to
+wait and after which group it is created; from that the slots are spread so that no timer fires before its own deadline.
+Where the whole would take too long (a program that sleeps for minutes), the slots stay close and `how` says so: that
+run shows the order, not the durations.
+
+Draws are replayed from the schedule's seed, per task; clocks are left alone. Identities are those of `loop.identity`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from chaossloth.evidence import Forced, Outcome
+from chaossloth.loop import identity
+from chaossloth.loop.quiet import QuietSelector
+from chaossloth.loop.stock import Actor, Program, StockRun
+from chaossloth.loop.virtual import real_monotonic, real_sleep, sources
+from chaossloth.natural import judge_run
+
+__all__ = ["Rehearsal", "StockPlan", "force", "force_outcomes"]
+
+Delivery = tuple[str, int]
+
+_SPREAD_S = 1e-7  # between timers of one group: above the clock's resolution, far below any wake-up's
+_LIMIT_S = 5.0  # what a forced run may take beyond its last slot
+_LONGEST_RUN_S = 0.5
+_TASK_STEPS = frozenset({"TaskStepMethWrapper", "TaskWakeupMethWrapper", "__step", "__wakeup", "task_wakeup"})
+
+
+@dataclass(frozen=True, slots=True)
+class StockPlan:
+    """A failing schedule as the stock loop needs it; JSON-able.
+
+    seed:   of the draws; None leaves randomness alone.
+    timers: groups in order of delivery; a group is delivered at one round boundary. An entry is (task identity, n): the
+            n-th timer which that task or callback created (from 1), or with n < 0 its |n|-th bare yield.
+    yields: bare yields (task identity, n > 0) that took time. Those without a place in `timers` come after all groups.
+    stalls: (task identity, step ordinal, µs): this step lasts until the next group is due, at least so long.
+    """
+
+    seed: int | None = None
+    timers: tuple[tuple[Delivery, ...], ...] = ()
+    yields: Collection[Delivery] = frozenset()
+    stalls: tuple[tuple[str, int, float], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists; `from_json` takes them back."""
+        return {
+            "seed": self.seed,
+            "timers": [[list(entry) for entry in group] for group in self.timers],
+            "yields": [list(entry) for entry in sorted(self.yields)],
+            "stalls": [list(entry) for entry in self.stalls],
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> StockPlan:
+        """The plan that `to_json` wrote."""
+        groups = tuple(tuple((str(task), int(n)) for task, n in group) for group in value["timers"])
+        yields = frozenset((str(task), int(n)) for task, n in value["yields"])
+        stalls = tuple((str(task), int(step), float(us)) for task, step, us in value["stalls"])
+        return cls(value["seed"], groups, yields, stalls)
+
+
+@dataclass(slots=True)
+class Rehearsal:
+    """What a run showed of planned timers: {entry: (groups delivered when it was created, seconds it asked for)}."""
+
+    asked: dict[Delivery, tuple[int, float]] = field(default_factory=dict)
+
+
+def force(
+    program: Program,
+    plan: StockPlan,
+    times: int = 20,
+    gap_s: float = 0.004,
+    *,
+    is_subject: Callable[[str], bool],
+) -> Forced:
+    """Run the program `times` times under the plan; how many of the runs fail, and what was delayed.
+
+    gap_s: seconds between two slots, not below 0.002 (epoll's granularity is 1 ms). KeyboardInterrupt passes through.
+    """
+    outcomes, how = force_outcomes(program, plan, times, gap_s, is_subject=is_subject)
+    return Forced(len(outcomes), sum(not outcome.ok for outcome in outcomes), how)
+
+
+def force_outcomes(
+    program: Program, plan: StockPlan, times: int = 20, gap_s: float = 0.004, *, is_subject: Callable[[str], bool]
+) -> tuple[tuple[Outcome, ...], str]:
+    """As `force`: the outcome of each run, and the sentence about what was delayed."""
+    even = [(k + 1) * gap_s for k in range(len(plan.timers))]
+    slots, shortened = even, False
+    if plan.timers:
+        rehearsal = Rehearsal()
+        _run(program, plan, even, gap_s, is_subject, rehearsal)
+        spread = _spread(plan, rehearsal, gap_s)
+        shortened = spread[-1] > max(_LONGEST_RUN_S, even[-1])
+        slots = even if shortened else spread
+    outcomes = tuple(_run(program, plan, slots, gap_s, is_subject, Rehearsal()) for _ in range(times))
+    return outcomes, _how(plan, gap_s, shortened)
+
+
+def _spread(plan: StockPlan, rehearsal: Rehearsal, gap_s: float) -> list[float]:
+    """Slots (seconds from the start), a gap apart or more, each at or after the deadlines of its timers."""
+    slots: list[float] = []
+    for group in plan.timers:
+        slot = (slots[-1] if slots else 0.0) + gap_s
+        for entry in group:
+            created_after, seconds = rehearsal.asked.get(entry, (0, 0.0))
+            # Half a gap: the timer is created shortly after that slot, by a chain of steps.
+            created = slots[created_after - 1] if 0 < created_after <= len(slots) else 0.0
+            if seconds > 0:
+                slot = max(slot, created + seconds + gap_s / 2)
+        slots.append(slot)
+    return slots
+
+
+def _how(plan: StockPlan, gap_s: float, shortened: bool) -> str:
+    timers = sum(n > 0 for group in plan.timers for _, n in group)
+    parts = [f"{_count(timers, 'timer')} delivered in {_count(len(plan.timers), 'group')}, {gap_s * 1e3:g} ms apart"]
+    if plan.yields:
+        parts.append(f"{_count(len(plan.yields), 'sleep(0)')} extended")
+    if plan.stalls:
+        parts.append(f"{_count(len(plan.stalls), 'step')} stalled")
+    if plan.seed is not None:
+        parts.append(f"draws of seed {plan.seed}")
+    if shortened:
+        parts.append("long sleeps shortened: the order is shown, not the durations")
+    return "; ".join(parts)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
+def _run(
+    program: Program,
+    plan: StockPlan,
+    slots: list[float],
+    gap_s: float,
+    is_subject: Callable[[str], bool],
+    rehearsal: Rehearsal,
+) -> Outcome:
+    run = _ForcedRun(plan, slots, gap_s, is_subject, rehearsal)
+    if plan.seed is None:
+        return judge_run(run, program, *run.execute(program))
+    sources.enter(real_monotonic, real_sleep, plan.seed, lambda: run.current.identity, clocks=False)
+    try:
+        return judge_run(run, program, *run.execute(program))
+    finally:
+        sources.leave()
+
+
+class _ForcedRun(StockRun):
+    """A stock run whose planned timers come in slots; see the module docstring."""
+
+    def __init__(
+        self,
+        plan: StockPlan,
+        slots: list[float],
+        gap_s: float,
+        is_subject: Callable[[str], bool],
+        rehearsal: Rehearsal,
+    ) -> None:
+        super().__init__(is_subject, _LIMIT_S + (slots[-1] if slots else 0.0))
+        self._slots = slots
+        self._gap = gap_s
+        self._rehearsal = rehearsal
+        self._places = {
+            entry: (number, place) for number, group in enumerate(plan.timers) for place, entry in enumerate(group)
+        }
+        self._yields = set(plan.yields) | {(task, -n) for group in plan.timers for task, n in group if n < 0}
+        self._stalls = {(task, step): us / 1e6 for task, step, us in plan.stalls}
+        self._start: float | None = None
+        self._reached = 0  # groups of which a timer has fired
+        self._yielding: Actor | None = None  # its task has just made a bare yield that shall take time
+        self._real_call_at: Callable[..., Any] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def hook(self, loop: asyncio.AbstractEventLoop, selector: QuietSelector) -> None:
+        super().hook(loop, selector)
+        self._loop, self._real_call_at = loop, loop.call_at
+        if self._start is None:
+            self._start = loop.time()
+        call_soon, run_in_executor = loop.call_soon, loop.run_in_executor
+
+        def identified(callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:
+            if not _is_task_step(callback):
+                return call_soon(_Callback(self, callback), *args, context=context)
+            actor, self._yielding = self._yielding, None
+            if actor is None or args:
+                return call_soon(callback, *args, context=context)
+            return self._schedule((actor.identity, -actor.yields), loop.time(), callback, args, context)
+
+        def counted(executor: Any, function: Callable[..., Any], *args: Any) -> Any:
+            self.current.timers += 1  # work in a thread is one delivery of its creator, like a timer
+            self.current.callbacks += 1
+            return run_in_executor(executor, function, *args)
+
+        loop.call_soon = identified  # type: ignore[method-assign, assignment]
+        loop.call_at = self._call_at  # type: ignore[method-assign, assignment]
+        loop.run_in_executor = counted  # type: ignore[method-assign, assignment]
+
+    # ------------------------------------------------------------------ timers
+
+    def _call_at(self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:
+        actor = self.current
+        actor.timers += 1
+        return self._schedule((actor.identity, actor.timers), when, _Callback(self, callback), args, context)
+
+    def _schedule(
+        self, entry: Delivery, when: float, callback: Callable[..., Any], args: Iterable[Any], context: Any
+    ) -> Any:
+        assert self._loop is not None and self._real_call_at is not None and self._start is not None
+        place = self._places.get(entry)
+        if place is None:
+            if self._slots and self.judging:
+                when = max(when, self._start + self._slots[-1] + self._gap)
+        else:
+            self._rehearsal.asked.setdefault(entry, (self._reached, when - self._loop.time()))
+            number, position = place
+            callback = _Fires(self, number, callback)
+            when = self._start + self._slots[number] + position * _SPREAD_S
+        return self._real_call_at(when, callback, *args, context=context)
+
+    def fired(self, group: int) -> None:
+        """A planned timer of this group is delivered."""
+        self._reached = max(self._reached, group + 1)
+
+    # ------------------------------------------------------------------ yields and stalls
+
+    def suspended(self, delegate: Any, yielded: Any) -> Any:
+        if yielded is None:
+            actor: Actor = delegate.actor
+            actor.yields += 1
+            if self.judging and (actor.identity, actor.yields) in self._yields:
+                self._yielding = actor  # asyncio schedules the task's next step at once: see `hook`
+        return yielded
+
+    def step_ended(self, delegate: Any, started: int, ended: int) -> None:
+        super().step_ended(delegate, started, ended)
+        self.stall(delegate.actor)
+
+    def stall(self, actor: Actor) -> None:
+        """Keep the loop busy where the plan says so: the step lasts until the next group is due."""
+        seconds = self._stalls.get((actor.identity, actor.steps))
+        if seconds is None or not self.judging:
+            return
+        assert self._loop is not None and self._start is not None
+        if self._reached < len(self._slots):
+            due = self._start + self._slots[self._reached] + len(self._places) * _SPREAD_S
+            seconds = max(seconds, due - self._loop.time()) + 1e-4
+        real_sleep(min(seconds, _LIMIT_S))
+
+
+def _is_task_step(callback: Any) -> bool:
+    """True for a step or wake-up of a task; a bound `task.cancel` is an ordinary callback."""
+    if not isinstance(getattr(callback, "__self__", None), asyncio.Task):
+        return False
+    return type(callback).__name__ in _TASK_STEPS or getattr(callback, "__name__", "") in _TASK_STEPS
+
+
+class _Callback:
+    """A callback under the identity that it has by its creator."""
+
+    __slots__ = ("__wrapped__", "_run", "actor")
+
+    def __init__(self, run: _ForcedRun, callback: Callable[..., Any]) -> None:
+        self.__wrapped__ = callback
+        self._run = run
+        creator = run.current
+        creator.callbacks += 1
+        self.actor = Actor(identity.callback(creator.identity, creator.callbacks))
+
+    def __call__(self, *args: Any) -> None:
+        run = self._run
+        outer, run.current = run.current, self.actor
+        self.actor.steps += 1
+        try:
+            self.__wrapped__(*args)
+        finally:
+            run.current = outer
+            run.stall(self.actor)
+
+
+class _Fires:
+    """A planned delivery: says that its group is reached, then calls on."""
+
+    __slots__ = ("__wrapped__", "_group", "_run")
+
+    def __init__(self, run: _ForcedRun, group: int, callback: Callable[..., Any]) -> None:
+        self.__wrapped__ = callback
+        self._run = run
+        self._group = group
+
+    def __call__(self, *args: Any) -> None:
+        self._run.fired(self._group)
+        self.__wrapped__(*args)

@@ -1,0 +1,32 @@
+"""Stable names for tasks and callbacks, the same on the stock loop and on the controlled loop.
+
+A task is named by who created it and as which one: the main task is `ROOT`, the k-th task (from 1) that is created
+while task T runs is T + "." + k. A handle that is no task step (`call_soon`, a timer, a done callback, asyncio's own
+included) is named by the step that scheduled it plus "c" + k, where k counts such handles of that task or callback over
+all its steps, in the order of scheduling. Creation order inside one creator is program order, so a name does not depend
+on the interleaving, unlike the counter in the loop's own "Task-7".
+
+Tasks that are created while no step runs (by `asyncio.run` and the like) are numbered "0", "1", ...; the tasks that
+asyncio itself makes there to shut a loop down are not counted.
+"""
+
+from __future__ import annotations
+
+__all__ = ["ROOT", "callback", "child", "outside"]
+
+ROOT = "0"
+
+
+def child(creator: str, k: int) -> str:
+    """Identity of the k-th task (1-based) that `creator` created."""
+    return f"{creator}.{k}"
+
+
+def callback(creator: str, k: int) -> str:
+    """Identity of the k-th callback (1-based) that `creator` scheduled."""
+    return f"{creator}c{k}"
+
+
+def outside(k: int) -> str:
+    """Identity of the k-th task (1-based) that was created while no step ran; the first is `ROOT`."""
+    return str(k - 1)

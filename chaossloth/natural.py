@@ -1,0 +1,251 @@
+"""Natural cycles: the program as it is, on stock loops, on the real clock; how often it fails and where it waits.
+
+Chance may reveal a defect here, so the baseline must not be perturbed: hooks are per task step only, nothing is
+delayed, nothing is seeded. What the hooks cost is measured, not assumed: hooked and bare runs alternate with the same
+draws, and the median of the ratios of their durations is reported.
+
+How a run is judged: first by what stopped it (deadlock, livelock), then by the program, then by what was left behind (a
+task that died and that nobody looked at, a pending task that was garbage-collected). "Never retrieved" is computed when
+the main task ends; the message that asyncio itself gives depends on when the collector runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import threading
+import traceback
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from chaossloth.boundary.telemetry import Telemetry, table
+from chaossloth.evidence import Failure, Frame, Natural, Outcome, StarvationEntry, wilson_interval
+from chaossloth.loop.quiet import NothingRunnable, TimeIsUp
+from chaossloth.loop.stock import Program, StockRun
+from chaossloth.loop.virtual import real_monotonic, sources
+from chaossloth.starvation import Watchdog
+
+__all__ = ["NaturalSample", "judge_run", "sample"]
+
+_OVERHEAD_PAIRS = 5
+_OVERHEAD_BUDGET_S = 1.0
+_MAX_WAITING = 6  # tasks named in a deadlock's sentence
+
+
+@dataclass(frozen=True, slots=True)
+class NaturalSample:
+    """What natural runs showed.
+
+    natural: counts, interval, overhead. telemetry: µs suspended per await site and run. starvation: long steps.
+    longest_step_ms: None when no task made a step. outcomes, durations_s, switches (steps of tasks) and
+    ready_latency_us (longest time from the poll to the step): one per run.
+    """
+
+    natural: Natural
+    telemetry: Telemetry
+    starvation: tuple[StarvationEntry, ...] = ()
+    longest_step_ms: float | None = None
+    longest_step_at: Frame | None = None
+    outcomes: tuple[Outcome, ...] = ()
+    durations_s: tuple[float, ...] = ()
+    switches: tuple[int, ...] = ()
+    ready_latency_us: tuple[float, ...] = ()
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Figures of the runs so far."""
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    rows: list[dict[str, float]] = field(default_factory=list)
+    durations: list[float] = field(default_factory=list)
+    switches: list[int] = field(default_factory=list)
+    queued: list[float] = field(default_factory=list)
+    longest: tuple[int, Frame | None] = (0, None)
+    aborted: str | None = None
+
+    def add(self, run: StockRun, outcome: Outcome, seconds: float) -> None:
+        self.outcomes.append(outcome)
+        self.rows.append({f"{file}:{line}": ns / 1000 for (file, line), ns in run.suspended_ns.items()})
+        self.durations.append(seconds)
+        self.switches.append(run.switches)
+        self.queued.append(run.queued_ns / 1000)
+        self.longest = max(self.longest, run.longest, key=lambda each: each[0])
+
+    @property
+    def failures(self) -> int:
+        return sum(not outcome.ok for outcome in self.outcomes)
+
+
+def sample(
+    program: Program,
+    runs: int,
+    *,
+    is_subject: Callable[[str], bool],
+    step_limit_s: float,
+    on_run: Callable[[int, int], None] | None = None,
+) -> NaturalSample:
+    """Run the program `runs` times as it is.
+
+    step_limit_s: wall-clock limit of one run, in seconds. A run that spins until then is a livelock; one that waits
+    until then ends the sampling, and is not counted, since nothing was shown.
+    on_run: called after each run with (runs made, failures so far).
+    Raises KeyboardInterrupt only; a MemoryError ends the sampling and is said.
+    """
+    tally = _Tally()
+    watchdog = Watchdog(is_subject=is_subject)
+    watchdog.start(threading.get_ident())
+    try:
+        for number in range(runs):
+            _one(program, tally, is_subject, step_limit_s, watchdog)
+            if tally.aborted is not None:
+                tally.aborted += f" (after {number} of {runs} runs)"
+                break
+            if on_run is not None:
+                on_run(len(tally.outcomes), tally.failures)
+        overhead = _overhead(program, tally, is_subject, step_limit_s, watchdog)
+    finally:
+        watchdog.stop()
+    return _result(tally, overhead, watchdog)
+
+
+def _one(
+    program: Program, tally: _Tally, is_subject: Callable[[str], bool], limit_s: float, watchdog: Watchdog
+) -> None:
+    run = StockRun(is_subject, limit_s, step_watch=watchdog)
+    started = real_monotonic()
+    result, error = run.execute(program)
+    seconds = real_monotonic() - started
+    if isinstance(error, MemoryError):
+        tally.aborted = "a run ran out of memory"
+    elif isinstance(run.stop, TimeIsUp) and not run.stop.spinning:
+        tally.aborted = f"{run.stop}; it waits at {_places(run)}" if run.waiting else str(run.stop)
+    else:
+        tally.add(run, judge_run(run, program, result, error), seconds)
+
+
+def _result(tally: _Tally, overhead: float | None, watchdog: Watchdog) -> NaturalSample:
+    made, failures = len(tally.outcomes), tally.failures
+    messages = tuple(_message(outcome) for outcome in tally.outcomes if not outcome.ok)
+    natural = Natural(made, failures, wilson_interval(failures, made), overhead, messages, tally.aborted)
+    length, place = tally.longest
+    return NaturalSample(
+        natural,
+        table(tally.rows, [not outcome.ok for outcome in tally.outcomes]),
+        watchdog.result(),
+        length / 1e6 if length else None,
+        place,
+        tuple(tally.outcomes),
+        tuple(tally.durations),
+        tuple(tally.switches),
+        tuple(tally.queued),
+    )
+
+
+def _message(outcome: Outcome) -> str:
+    """One line. A message that already begins with its exception's name is not given it twice."""
+    text = outcome.message.strip().split("\n", 1)[0]
+    name = outcome.exception
+    if name is None or text.startswith(name):
+        return text or str(outcome.failure)
+    return f"{name}: {text}" if text else name
+
+
+# --- judging -------------------------------------------------------------------------------------------------------
+
+
+def judge_run(run: StockRun, program: Program, result: Any, error: BaseException | None) -> Outcome:
+    """Outcome of a run that was executed; see the module docstring for the order of the questions."""
+    stop = run.stop or error
+    if isinstance(stop, NothingRunnable):
+        where = run.waiting[0][1] if run.waiting else None
+        who = f"nothing can run again; waiting for ever: {_places(run)}" if run.waiting else f"nothing can run: {stop}"
+        return Outcome(False, "deadlock", None, who, where)
+    if isinstance(stop, TimeIsUp):
+        return Outcome(False, "livelock", None, f"{stop} and was never idle: {_places(run)}")
+    outcome = program.judge(result, error)
+    return (_left_behind(run) or outcome) if outcome.ok else outcome
+
+
+def _places(run: StockRun) -> str:
+    shown = [f"{name} at {frame.file}:{frame.line}" for name, frame in run.waiting[:_MAX_WAITING]]
+    more = len(run.waiting) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def _left_behind(run: StockRun) -> Outcome | None:
+    for error in run.unretrieved():
+        failure: Failure = "assertion" if isinstance(error, AssertionError) else "exception"
+        message = f"died and nobody looked: {type(error).__name__}: {error}"
+        return Outcome(False, failure, type(error).__name__, message, _origin(error, run.is_subject))
+    for message in run.destroyed():
+        return Outcome(False, "leak", None, f"a pending task was garbage-collected: {message}")
+    return None
+
+
+def _origin(error: BaseException, is_subject: Callable[[str], bool]) -> Frame | None:
+    """Innermost frame of the subject in the traceback."""
+    found = None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if is_subject(frame.f_code.co_filename):
+            found = Frame(frame.f_code.co_filename, line, frame.f_code.co_qualname)
+    return found
+
+
+# --- what the hooks cost -------------------------------------------------------------------------------------------
+
+
+def _overhead(
+    program: Program, tally: _Tally, is_subject: Callable[[str], bool], limit_s: float, watchdog: Watchdog
+) -> float | None:
+    """Median ratio of durations, hooked to bare, minus 1. None when a run is too long, or stops, for the budget."""
+    if tally.aborted is not None or not tally.durations or any(o.failure == "livelock" for o in tally.outcomes):
+        return None
+    budget = _OVERHEAD_BUDGET_S - 2 * statistics.median(tally.durations)
+    ratios: list[float] = []
+    begun = real_monotonic()
+    while len(ratios) < _OVERHEAD_PAIRS and real_monotonic() - begun < budget:
+        order = (True, False) if len(ratios) % 2 else (False, True)
+        seconds = {hooked: _timed(program, is_subject, limit_s, len(ratios), watchdog, hooked) for hooked in order}
+        ratios.append(seconds[True] / seconds[False])
+    return statistics.median(ratios) - 1 if ratios else None
+
+
+def _timed(
+    program: Program, is_subject: Callable[[str], bool], limit_s: float, seed: int, watchdog: Watchdog, hooked: bool
+) -> float:
+    run = StockRun(is_subject, limit_s, hooked=hooked, step_watch=watchdog if hooked else None)
+    sources.enter(real_monotonic, _never, seed, _FirstDraw(), clocks=False)
+    try:
+        started = real_monotonic()
+        run.execute(program)
+        return max(real_monotonic() - started, 1e-9)
+    finally:
+        sources.leave()
+
+
+def _never(seconds: float) -> None:
+    raise AssertionError(f"time.sleep({seconds}) is not virtual in a natural run")
+
+
+class _FirstDraw:
+    """Task key for runs without hooks: tasks are numbered in the order of their first draw."""
+
+    def __init__(self) -> None:
+        self._numbers: weakref.WeakKeyDictionary[asyncio.Task[Any], int] = weakref.WeakKeyDictionary()
+        self._next = 0
+
+    def __call__(self) -> int:
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:
+            return 0
+        if task is None:
+            return 0
+        number = self._numbers.get(task)
+        if number is None:
+            self._next += 1
+            number = self._numbers[task] = self._next
+        return number

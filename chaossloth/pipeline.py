@@ -1,0 +1,429 @@
+"""The nine phases in order; the only module that knows them all.
+
+Each phase takes the evidence so far and adds to it. The subject runs in a worker process; when that process is lost (a step
+that never ends, `os._exit`, memory), or the user interrupts, what was learnt stays and is reported as such. No phase
+upgrades a verdict: "proven" needs every label's search to have run empty, and nothing unobservable, drawn or real in it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Any, TypeVar
+
+from chaossloth import verdicts
+from chaossloth.config import VERSION, Options, command_line, shell_line
+from chaossloth.demo import DEMO_CLASS, DEMO_METHOD, demo_path
+from chaossloth.errors import ReplayDiverged, SubjectUnusable, UsageError
+from chaossloth.evidence import (
+    LABELS,
+    Bounds,
+    CriticalAccess,
+    DeadlockReport,
+    Finding,
+    Forced,
+    Investigation,
+    Label,
+    Liveness,
+    LockOrderEdge,
+    Natural,
+    Outcome,
+    Repair,
+    StarvationEntry,
+    Target,
+    Trace,
+    Verdict,
+)
+from chaossloth.fingerprint import fingerprint
+from chaossloth.repair.loop import RepairLoop
+from chaossloth.report.progress import PHASES, Observer
+from chaossloth.report.terminal import phase_lines
+from chaossloth.subject.isolate import Limits, Worker
+from chaossloth.subject.locate import Located, locate, own_modules, parse_target
+
+__all__ = ["investigate"]
+
+FORCED_RUNS = 20
+_SEARCH_SHARE = 0.5  # of the budget, for all labels together
+_EXECUTIONS: Mapping[Label, int] = {"stock": 300, "latency": 300, "reorder": 1500}
+_T = TypeVar("_T")
+
+
+def investigate(options: Options, observer: Observer) -> Investigation:
+    """Run the phases that `options` asks for. Raises UsageError and ToolError; everything else is in the result.
+
+    A first KeyboardInterrupt ends the work and the result says so.
+    """
+    if options.target is None:
+        options = dataclasses.replace(options, target=_shortest(demo_path()), cls=DEMO_CLASS, methods=(DEMO_METHOD,))
+    path_text, selector = parse_target(options.target or "")
+    located = locate(path_text, selector, options.cls, options.methods)
+    return _Investigator(options, observer, located).run()
+
+
+def _shortest(path: Path) -> str:
+    """Relative to the working directory where it lies below it: the reproduce line is to be copied."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative
+
+
+def decode(kind: type[_T], value: Any) -> _T:
+    """A value of `kind` from its JSON form."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind).validate_python(value)
+
+
+class _Investigator:
+    def __init__(self, options: Options, observer: Observer, located: Located) -> None:
+        self.options = options
+        self.observer = observer
+        self.located = located
+        self.path = located.path
+        self.source = self.path.read_bytes()
+        self.deadline = perf_counter() + options.budget_s
+        self.labels: tuple[Label, ...] = LABELS[: LABELS.index(options.needs) + 1]
+        self.worker = Worker(Limits(options.step_limit_s, options.memory_mb << 20, max(60.0, options.budget_s * 3)))
+        self.figures: dict[Label, dict[str, Any]] = {}
+        self.result = Investigation(
+            version=VERSION,
+            command=options.command,
+            target=Target(str(self.path)),
+            fingerprint=fingerprint(self.path, self.source),
+            outcome="inconclusive",
+            cause="",
+            verdict=Verdict("inconclusive", Bounds(()), 0, {}),
+        )
+        self.timings: dict[str, float] = {}
+        self.patched: dict[str, str] = {}
+        self.diagnosed: dict[str, Any] | None = None
+        self.not_a_race_token: str | None = None
+        self.is_own = own_modules(located.context.root)
+
+    # ------------------------------------------------------------------ frame
+
+    def run(self) -> Investigation:
+        try:
+            self._phases()
+        except KeyboardInterrupt:
+            self._add(interrupted=True, notes=(*self.result.notes, "interrupted: what is reported was known by then"))
+            self._settle("interrupted")
+        except SubjectUnusable as lost:
+            self._lost(lost)
+        finally:
+            self.worker.close()
+        self._add(timings_s=dict(self.timings))
+        output = self.worker.output
+        if output.stdout_bytes + output.stderr_bytes:
+            self._note(f"the subject printed {output.stdout_bytes + output.stderr_bytes} bytes, not shown")
+        self._reproduce()
+        return self.result
+
+    def _phases(self) -> None:
+        self.worker.start()
+        self._describe()
+        if self.options.replay is not None:
+            self._replayed()
+            return
+        self._sample()
+        self._boundary()
+        self._force()
+        self._liveness()
+        self._starvation()
+        self._cause()
+        self._repair()
+        self._verify()
+        self._settle(None)
+
+    def _add(self, **changes: Any) -> None:
+        self.result = dataclasses.replace(self.result, **changes)
+
+    def _note(self, text: str) -> None:
+        if text not in self.result.notes:
+            self._add(notes=(*self.result.notes, text))
+            self.observer.note(text)
+
+    @contextmanager
+    def _phase(self, number: int) -> Iterator[None]:
+        name = PHASES[number]
+        self.observer.phase_started(number, name)
+        started = perf_counter()
+        yield
+        self.timings[name] = round(perf_counter() - started, 4)
+        self.observer.phase_done(number, name, self._lines(number))
+
+    def _lines(self, number: int) -> list[str]:
+        sources = {str(self.path): self.located.source}
+        return phase_lines(self.result, verbosity=self.options.verbosity, sources=sources)[number]
+
+    def _call(self, op: str, on_progress: Callable[[Any], None] | None = None, **args: Any) -> dict[str, Any]:
+        return self.worker.call(op, args, on_progress)
+
+    def _left(self, share: float = 1.0) -> float:
+        return max(0.2, (self.deadline - perf_counter()) * share)
+
+    def _finding(self, **changes: Any) -> None:
+        self._add(findings=(dataclasses.replace(self.result.findings[0], **changes), *self.result.findings[1:]))
+
+    @property
+    def found(self) -> Finding | None:
+        return self.result.findings[0] if self.result.findings else None
+
+    # ------------------------------------------------------------------ phases
+
+    def _describe(self) -> None:
+        options = self.options
+        self._open()
+        described = self._call("describe")
+        self._add(target=decode(Target, described["target"]), notes=(*self.result.notes, *described["notes"]))
+        self.observer.phase_started(0, PHASES[0])
+        self.observer.phase_done(0, PHASES[0], self._lines(0))
+
+    def _open(self) -> None:
+        options = self.options
+        spec = {"include": list(options.include), "setup": options.setup, "calls": options.calls, "args": list(options.args)}
+        self._call("open", **self.located.to_json(), **spec)
+
+    def _sample(self) -> None:
+        runs = self.options.runs
+        with self._phase(1):
+            if runs == 0:
+                return
+            answer = self._call(
+                "sample",
+                lambda p: self.observer.progress(f"natural run {p['done']}/{runs}", p["done"], runs),
+                runs=runs,
+                step_limit_s=self.options.step_limit_s,
+            )
+            self._add(
+                natural=decode(Natural, answer["natural"]),
+                starvation=decode(tuple[StarvationEntry, ...], answer["starvation"]),  # type: ignore[arg-type]
+                longest_step_ms=answer["longest_step_ms"],
+            )
+            self._add(telemetry=verdicts.timings(answer["telemetry"]))
+
+    def _boundary(self) -> None:
+        with self._phase(2):
+            pass
+
+    def _force(self) -> None:
+        with self._phase(3):
+            share = _SEARCH_SHARE
+            for position, label in enumerate(self.labels):
+                seconds = self._left(share / (len(self.labels) - position))
+                figures = self._search(label, _EXECUTIONS[label], seconds)
+                if "unsupported" in figures:
+                    self._note(f"not under control: {figures['unsupported']}; only natural runs were made")
+                    break
+                if "outcome" in figures:
+                    self._reproduced(figures, self._minimised())
+                    break
+            self._judge_search()
+
+    def _search(self, label: Label, executions: int, seconds: float) -> dict[str, Any]:
+        def progress(p: Mapping[str, Any]) -> None:
+            self.observer.progress(f"{p['label']}: {p['executions']} executions, {p['distinct']} inequivalent", p["executions"], executions)
+
+        figures = self._call("search", progress, label=label, executions=executions, seconds=seconds, seed=self.options.seed)
+        self.figures[label] = figures
+        return figures
+
+    def _judge_search(self) -> None:
+        self._add(verdict=verdicts.of_search(list(self.figures.values()), self._calls(), self.result.natural))
+
+    def _calls(self) -> int | None:
+        return self.result.target.calls if self.result.target.cls is not None else None
+
+    def _minimised(self) -> dict[str, Any]:
+        self.observer.progress("minimising the schedule", None, None)
+        return self._call("reduce", seconds=min(5.0, self._left(0.3)), times=FORCED_RUNS)
+
+    def _reproduced(self, figures: Mapping[str, Any], reduced: Mapping[str, Any]) -> None:
+        self._add(findings=(self._new_finding(reduced, figures["executions_to_find"]),))
+        self.observer.progress("turning races round", None, None)
+        self.diagnosed = self._call("diagnose", seconds=max(2.0, self._left(0.3)), times=FORCED_RUNS)
+        finding = self.found
+        if self.diagnosed["kind"] != "race" and finding is not None and finding.deadlock is None:
+            self._not_a_race(self.diagnosed)
+        else:
+            self._confirm_on_stock()
+
+    def _new_finding(self, reduced: Mapping[str, Any], executions: int) -> Finding:
+        outcome = decode(Outcome, reduced["outcome"])
+        forced = Forced(reduced["runs"], reduced["failures"], "virtual time")
+        if reduced["same"] < reduced["runs"]:
+            self._note(
+                f"the schedule took the same path in {reduced['same']} of {reduced['runs']} replays: something uncontrolled takes part"
+            )
+        return Finding(
+            failure=outcome.failure or "exception",
+            label=reduced["label"],
+            message=outcome.message or (outcome.exception or ""),
+            token=reduced["token"],
+            deviations=reduced["deviations"],
+            bypass=reduced["bypass"],
+            executions_to_find=executions,
+            lateness_us=reduced["lateness_us"],
+            forced={"controlled": forced, "stock": None},
+            deadlock=decode(DeadlockReport, reduced["deadlock"]) if reduced["deadlock"] else None,
+        )
+
+    def _confirm_on_stock(self) -> None:
+        finding = self.found
+        assert finding is not None
+        if finding.label == "reorder":
+            return
+        self.observer.progress("forcing the order on the stock loop", None, None)
+        stock = decode(Forced, self._call("force", times=FORCED_RUNS))
+        self._finding(forced={**finding.forced, "stock": stock})
+
+    def _liveness(self) -> None:
+        with self._phase(4):
+            cycles = decode(tuple[tuple[LockOrderEdge, ...], ...], [c for f in self.figures.values() for c in f["lock_cycles"]])  # type: ignore[arg-type]
+            executions = sum(f["executions"] for f in self.figures.values())
+            finding = self.found
+            deadlocks = (finding.deadlock,) if finding is not None and finding.deadlock is not None else ()
+            locks = {name for f in self.figures.values() for name in f["locks"]}
+            self._add(liveness=Liveness(executions, deadlocks, tuple(dict.fromkeys(cycles)), len(locks)))
+
+    def _starvation(self) -> None:
+        import ast
+
+        from chaossloth.starvation import blocking_calls
+
+        with self._phase(5):
+            tree = ast.parse(self.source, str(self.path))
+            self._add(starvation=(*self.result.starvation, *blocking_calls(tree, str(self.path))))
+
+    def _cause(self) -> None:
+        with self._phase(6):
+            finding = self.found
+            if finding is not None and self.diagnosed is not None:
+                self._explain(finding, self.diagnosed)
+
+    def _explain(self, finding: Finding, answer: Mapping[str, Any]) -> None:
+        from chaossloth.diagnose.patterns import classify
+
+        failing = decode(Trace, answer["failing"])
+        passing = decode(Trace, answer["passing"]) if answer["passing"] else None
+        pair = decode(tuple[CriticalAccess, ...], answer["pair"])  # type: ignore[arg-type]
+        pattern, explanation = classify(pair, failing, self._sources(failing), finding.deadlock)
+        self._finding(
+            pattern=pattern,
+            explanation=explanation,
+            critical_pair=pair,
+            pair_verified=answer["verified"],
+            trace={"failing": failing.steps, "passing": passing.steps if passing else ()},
+        )
+
+    def _sources(self, trace: Trace) -> dict[str, str]:
+        """Texts of the subject's files that the trace passes through, as analysed."""
+        from chaossloth.repair.apply import decode_source
+
+        files = {frame.file for step in trace.steps for access in step.accesses for frame in access.stack}
+        texts = {str(self.path): decode_source(self.source)}
+        for file in sorted(files - set(texts)):
+            if os.path.isfile(file):
+                texts[file] = decode_source(Path(file).read_bytes())
+        return texts
+
+    def _not_a_race(self, answer: Mapping[str, Any]) -> None:
+        finding = self.found
+        assert finding is not None
+        tried = answer["executions"]
+        if answer["kind"] == "random":
+            cause = f"the random draws decide, not the order: {tried} orders of the failing run's draws all fail, other draws pass"
+        else:
+            cause = f"it fails in every order tried ({tried} executions), so no interleaving is to blame"
+        where = decode(Trace, answer["failing"]).outcome.where
+        place = f" at {self.path.name}:{where.line}" if where else ""
+        self._add(findings=(), outcome="not-a-race", cause=f"{finding.message}{place}: {cause}")
+        self.not_a_race_token = finding.token
+
+    def _repair(self) -> None:
+        with self._phase(7):
+            finding = self.found
+            if finding is None or not self.options.repair:
+                return
+            loop = RepairLoop(self.worker, self.observer, self.options, self.labels, self._calls(), _EXECUTIONS, self.located.context.root)
+            failing = Trace(tuple(finding.trace.get("failing", ())), Outcome(False, finding.failure))
+            repair, reason = loop.run(finding, self._sources(failing), self._left, self._restore)
+            self.patched = loop.patched
+            self._finding(repair=repair, no_repair_reason=reason)
+
+    def _restore(self) -> None:
+        """After a candidate took the worker process with it: a new one that knows the failure again."""
+        finding = self.found
+        assert finding is not None
+        self.worker.restart()
+        self._open()
+        self._call("describe")
+        self._call("replay", token=finding.token, times=1)
+
+    def _verify(self) -> None:
+        with self._phase(8):
+            finding = self.found
+            if finding is None or finding.repair is None or not finding.repair.verified:
+                return
+            if self.options.apply:
+                self._apply(finding.repair)
+
+    def _apply(self, repair: Repair) -> None:
+        from chaossloth.repair.apply import apply_patch, encode_source
+
+        for path, text in self.patched.items():
+            if path != str(self.path) and not self.is_own(path):
+                self._note(f"the patch is for {path}, which is installed code: shown, never applied")
+                return
+            analysed = self.source if path == str(self.path) else Path(path).read_bytes()
+            apply_patch(Path(path), analysed, encode_source(text, analysed))
+        self._finding(repair=dataclasses.replace(repair, applied=True))
+
+    # ------------------------------------------------------------------ replay
+
+    def _replayed(self) -> None:
+        token = self.options.replay
+        assert token is not None
+        with self._phase(3):
+            answer = self._call("replay", token=token, times=FORCED_RUNS)
+            if not answer["passed"]:
+                self._reproduced({"executions_to_find": 1}, answer)
+        if answer["passed"]:
+            self._add(outcome="clean", cause=f"the interleaving {token} passes ({answer['steps']} steps)")
+            return
+        self._cause()
+        self._settle(None)
+
+    # ------------------------------------------------------------------ ends
+
+    def _settle(self, interrupted: str | None) -> None:
+        """The outcome that the evidence supports."""
+        finding = self.found
+        if self.result.outcome == "not-a-race":
+            return
+        outcome, cause = verdicts.outcome_of(finding, self.result, self.figures, self.options.repair, bool(interrupted))
+        self._add(outcome=outcome, cause=cause)
+        if interrupted and self.figures:
+            self._judge_search()
+
+    def _lost(self, lost: SubjectUnusable) -> None:
+        self._note(lost.detail)
+        if self.figures:
+            self._judge_search()
+        if lost.reason == "step-never-ended" and lost.stack:
+            entry = verdicts.starving(lost, self.is_own)
+            self._add(starvation=(*self.result.starvation, entry))
+        self._settle("lost")
+        if self.found is None:
+            self._add(outcome="inconclusive", cause=lost.detail)
+
+    def _reproduce(self) -> None:
+        finding = self.found
+        token = finding.token if finding is not None else self.not_a_race_token
+        self._add(reproduce=shell_line(command_line(self.options, token)))
+
+

@@ -1,0 +1,106 @@
+"""What a patched program has to show, measured in the worker: the rungs of the ladder that execute it.
+
+Cheap first. `refute` replays the failing order once: almost every wrong candidate ends there. What survives is compared with the
+original where nothing is concurrent (`sequential`), then explored under every label. A patched program has other steps than the
+original, so the failing schedule is followed as an order of steps (`Guided`), and, where it holds only draws and no
+deviations, replayed as it is; both have to pass. Nothing here says "proven" unless the search ran empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+from chaossloth.evidence import Label
+from chaossloth.explore.execute import Execution, Executor
+from chaossloth.explore.search import Limits, Search, SearchResult
+from chaossloth.explore.strategy import Deviate, Guided, Sequential
+from chaossloth.explore.trace import to_trace
+
+__all__ = ["Original", "SequentialRun", "explore_patched", "forced_after", "makespan", "sequential"]
+
+
+@dataclass(frozen=True, slots=True)
+class SequentialRun:
+    """One run of the calls one after another: how it ended and what it wrote, per location in order."""
+
+    ok: bool
+    failure: str
+    result: str
+    writes: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """What is kept of the unpatched program: its failing execution, its sequential runs, and it itself."""
+
+    failure: Execution
+    sequential: tuple[SequentialRun, ...]
+    program: Any
+
+
+def forced_after(executor: Executor, failure: Execution, times: int) -> tuple[int, str]:
+    """Failures among 2 * `times` runs that force the old order on the program at hand, and the first failure's message."""
+    failures, message = 0, ""
+    schedule, run = failure.schedule, failure.run
+    for _ in range(times):
+        guided = Guided(run.order, run.extended)
+        model = executor.model(schedule.label)
+        for chooser in (guided, Deviate(dict(schedule.deviations))):
+            execution = executor.execute(chooser, model, schedule.seed)
+            if execution.failed:
+                failures += 1
+                message = message or execution.outcome.message
+    return failures, message
+
+
+def sequential(executor: Executor, show: Callable[[Any], str], seeds: Sequence[int] = (0, 1)) -> tuple[SequentialRun, ...]:
+    """The calls one after another in both orders, for each seed. show: canonical text of a result."""
+    runs = []
+    for seed in seeds:
+        for descending in (False, True):
+            execution = executor.execute(Sequential(descending), executor.model("reorder"), seed, detail=True)
+            runs.append(_sequential_run(executor, execution, show))
+    return tuple(runs)
+
+
+def _sequential_run(executor: Executor, execution: Execution, show: Callable[[Any], str]) -> SequentialRun:
+    writes: dict[str, list[str]] = {}
+    for step in to_trace(execution, executor.is_subject).steps:
+        for access in step.accesses:
+            if access.mode != "read" and not access.sync and access.value is not None:
+                writes.setdefault(access.name, []).append(access.value)
+    outcome = execution.outcome
+    failure = "" if outcome.ok else f"{outcome.failure} {outcome.exception}: {outcome.message}"
+    return SequentialRun(outcome.ok, failure, show(executor.last_result), tuple((k, tuple(v)) for k, v in sorted(writes.items())))
+
+
+def explore_patched(
+    executor: Executor,
+    labels: Sequence[Label],
+    seed: int,
+    executions: Mapping[Label, int],
+    seconds: float,
+    on_progress: Callable[[SearchResult], None] | None = None,
+) -> list[SearchResult]:
+    """Search the patched program under each label, each with its share of the time; stops at the first failure."""
+    results = []
+    end = perf_counter() + seconds
+    for position, label in enumerate(labels):
+        now = perf_counter()
+        limits = Limits(executions[label], now + max(0.1, (end - now) / (len(labels) - position)))
+        result = Search(executor, label, seed).run(limits, on_progress=on_progress)
+        results.append(result)
+        if result.failure is not None:
+            break
+    return results
+
+
+def makespan(executor: Executor, seeds: int) -> float:
+    """Mean virtual time (seconds) at the end of stock-order runs with `seeds` different draws."""
+    total = 0.0
+    for seed in range(seeds):
+        total += executor.execute(Deviate({}), executor.model("stock"), seed, record=False).run.now
+    return total / seeds

@@ -1,0 +1,1 @@
+"""Faces of an `evidence.Investigation`: terminal, JSON, progress while it is made."""

@@ -1,0 +1,396 @@
+"""Each phase's evidence in words and figures, from the `Investigation` alone.
+
+The same function renders a phase while the investigation goes on and afterwards, so that the two can never disagree.
+Three rules: a figure is printed with what it is a figure of; what was not attempted is said, with the reason where it
+is known; no sentence claims more than the evidence holds ("no lock added" is read off the diff, not off the intent).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from chaossloth.evidence import (
+    DeadlockReport,
+    Finding,
+    Forced,
+    Investigation,
+    LockOrderEdge,
+    Repair,
+    StarvationEntry,
+    Target,
+    WaitEdge,
+)
+from chaossloth.report.trace import Sources, interleavings, stale_writes
+from chaossloth.report.words import bounds_words, count, duration, place, shortened, shown_path, verdict_words
+
+__all__ = ["bodies", "describe_target", "failure_words", "finding_words", "header"]
+
+
+LONG_STEP_MS = 50.0  # asyncio's debug mode warns from 100 ms on; an interactive service feels half of that
+
+
+def header(inv: Investigation) -> list[str]:
+    """Program, version, subject; then how the subject was chosen and with which arguments it is called."""
+    lines = [f"chaossloth {inv.version} · {shown_path(inv.target.path)} · {describe_target(inv.target)}"]
+    if inv.target.how_chosen:
+        lines.append(inv.target.how_chosen)
+    arguments = inv.target.arguments
+    if arguments:
+        same = len(set(arguments)) == 1
+        each = "called without arguments" if arguments[0] == "()" else f"called with {arguments[0]} each"
+        lines.append(each if same else f"called with {', '.join(arguments)}")
+    return lines
+
+
+def describe_target(target: Target) -> str:
+    if target.cls is None:
+        return target.test or "nothing chosen"
+    methods = " + ".join(f"{target.cls}.{method}" for method in target.methods)
+    return f"{methods or target.cls} × {target.calls}"
+
+
+def bodies(inv: Investigation, sources: Sources, width: int, verbosity: int) -> dict[int, list[str]]:
+    """Phase number to its lines, without number and name; lines with two leading spaces are rows of a table."""
+    return {
+        0: header(inv),
+        1: _sample(inv, verbosity),
+        2: _boundary(inv),
+        3: _per_finding(inv, lambda f: _force(f), _not_forced(inv)),
+        4: _liveness(inv),
+        5: _starvation(inv, verbosity),
+        6: _per_finding(inv, lambda f: _cause(f, sources, width, verbosity), _no_cause(inv)),
+        7: _per_finding(inv, lambda f: _repair(inv, f, verbosity), [_skipped(inv, "nothing to repair")]),
+        8: _per_finding(inv, lambda f: _verify(f, verbosity), [_skipped(inv, "no patch to verify")]),
+    }
+
+
+def _per_finding(inv: Investigation, render: Callable[[Finding], list[str]], otherwise: list[str]) -> list[str]:
+    if not inv.findings:
+        return otherwise
+    if len(inv.findings) == 1:
+        return render(inv.findings[0])
+    lines: list[str] = []
+    for number, finding in enumerate(inv.findings, 1):
+        first, *rest = render(finding)
+        lines += [f"finding {number} of {len(inv.findings)}: {first}", *rest]
+    return lines
+
+
+def _skipped(inv: Investigation, reason: str) -> str:
+    if inv.interrupted:
+        return f"not attempted: interrupted ({reason})"
+    return f"not attempted: {reason}"
+
+
+# 1
+
+
+def _sample(inv: Investigation, verbosity: int) -> list[str]:
+    natural = inv.natural
+    if natural is None:
+        return [_skipped(inv, "no natural runs")]
+    if natural.runs == 0:
+        return [f"no natural run finished: {natural.aborted}" if natural.aborted else "no natural runs (--runs 0)"]
+    low, high = natural.ci95
+    interval = f"95 % CI {100 * low:.0f}–{100 * high:.0f}"
+    rate = f"{100 * natural.failures / natural.runs:.0f} %, " if natural.failures else ""
+    fail = "fails" if natural.runs == 1 else "fail"
+    overhead = "not measured" if natural.overhead is None else f"{100 * natural.overhead:.1f} %"
+    line = (
+        f"{natural.failures}/{natural.runs} natural runs {fail} ({rate}{interval}) · stock loop · overhead {overhead}"
+    )
+    lines = [line if natural.aborted is None else f"{line} · stopped early: {natural.aborted}"]
+    messages = list(dict.fromkeys(natural.messages))
+    shown = messages if verbosity > 0 else messages[:1]
+    return lines + [shortened(message) for message in shown]
+
+
+# 2
+
+
+def _boundary(inv: Investigation) -> list[str]:
+    boundary = inv.boundary
+    if boundary is None:
+        return [_timings(inv)] if inv.telemetry else [_skipped(inv, "no await was timed")]
+    if boundary.p50_us is None and boundary.measured_us is None:
+        return [f"no threshold at {boundary.site} · {boundary.estimator}"]
+    threshold = boundary.p50_us if boundary.p50_us is not None else boundary.measured_us
+    parts = [f"fails once {boundary.site} takes {duration(threshold)} longer than its peer"]
+    if boundary.posterior is not None:
+        parts.append(f"P(threshold | D) {boundary.posterior:.2f}")
+    if boundary.ci90_us is not None:
+        parts.append(f"90 % CI {duration(boundary.ci90_us[0])} – {duration(boundary.ci90_us[1])}")
+    parts.append("not measured" if boundary.measured_us is None else f"measured {duration(boundary.measured_us)}")
+    parts.append(boundary.estimator)
+    return [" · ".join(parts), *([boundary.second_opinion] if boundary.second_opinion else [])]
+
+
+def _timings(inv: Investigation) -> str:
+    """What the telemetry alone shows, and that nothing was inferred from it."""
+    timed = f"{count(len(inv.telemetry), 'await site')} timed"
+    both = [
+        (t.median_failing_us - t.median_passing_us, t.site)
+        for t in inv.telemetry
+        if t.median_failing_us is not None and t.median_passing_us is not None
+    ]
+    if not both:
+        return f"{timed} · no delay threshold inferred: the natural runs all end alike"
+    difference, site = max(both, key=lambda pair: abs(pair[0]))
+    sign = "+" if difference >= 0 else "−"
+    where = shown_path(site.rpartition(":")[0]) + ":" + site.rpartition(":")[2]
+    words = f"median suspension at {where} in failing runs {sign}{duration(abs(difference))} against passing ones"
+    return f"{timed} · {words} · no delay threshold inferred in this version"
+
+
+
+# 3
+
+
+def _force(finding: Finding) -> list[str]:
+    return [_found(finding), _reproduced(finding), failure_words(finding)]
+
+
+def _found(finding: Finding) -> str:
+    label = f"label {finding.label}"
+    if finding.lateness_us:
+        label += f", +{duration(finding.lateness_us)}"
+    if finding.bypass:
+        label += f", bypass {finding.bypass}"
+    parts = [
+        f"found in {count(finding.executions_to_find, 'execution')}",
+        f"{count(finding.deviations, 'deviation')} from stock order",
+        label,
+    ]
+    return " · ".join([*parts, "needs a cancellation"] if finding.needs_cancellation else parts)
+
+
+def _reproduced(finding: Finding) -> str:
+    controlled, stock = finding.forced.get("controlled"), finding.forced.get("stock")
+    parts = [_forced("controlled loop", controlled)]
+    if stock is None and finding.label == "reorder":
+        parts.append("stock loop not attempted: FIFO forbids this order")
+    else:
+        parts.append(_forced("stock loop", stock))
+    return " · ".join(parts)
+
+
+def _forced(loop: str, forced: Forced | None) -> str:
+    if forced is None:
+        return f"{loop} not attempted"
+    how = f", {forced.how}," if forced.how else ""
+    return f"{loop}{how} {forced.failures}/{forced.runs} fail"
+
+
+def finding_words(finding: Finding) -> str:
+    """Cause, where one was established, and failure, for the outcome's line."""
+    if finding.deadlock is not None or not finding.critical_pair:
+        return _title(finding) if finding.deadlock is not None else failure_words(finding)
+    return f"{_title(finding)} · {failure_words(finding)}"
+
+
+def failure_words(finding: Finding) -> str:
+    """The kind of failure and its message, the message cut to one short line."""
+    kind = finding.failure.replace("-", " ")
+    return f"{kind}: {shortened(finding.message)}" if finding.message else kind
+
+
+def _not_forced(inv: Investigation) -> list[str]:
+    if inv.verdict.executions == 0:
+        return [_skipped(inv, "no execution on the controlled loop")]
+    executed = count(inv.verdict.executions, "execution")
+    if inv.outcome == "not-a-race":
+        return [f"no interleaving changes the outcome in {executed}"]
+    labels = ", ".join(f"{label} {number}" for label, number in inv.verdict.executions_by_label.items() if number)
+    return [f"no failing interleaving in {executed}" + (f" ({labels})" if labels else "")]
+
+
+# 4
+
+
+def _liveness(inv: Investigation) -> list[str]:
+    liveness = inv.liveness
+    if liveness is None:
+        return [_skipped(inv, "no execution was audited")]
+    seen = f"in {count(liveness.executions, 'execution')}"
+    if liveness.deadlocks:
+        explained = [finding.deadlock for finding in inv.findings]  # phase 6 has their edges
+        lines = [line for report in liveness.deadlocks for line in _deadlock(report, report not in explained)]
+    else:
+        lines = [f"no wait-for cycle {seen} · {_lock_order(liveness.locks_seen, bool(liveness.lock_order_cycles))}"]
+    for cycle in liveness.lock_order_cycles:
+        lines += _lock_cycle(cycle, occurred=bool(liveness.deadlocks))
+    return lines
+
+
+def _lock_order(locks: int, cyclic: bool) -> str:
+    if cyclic:
+        return "lock order cyclic"
+    return f"lock order acyclic ({count(locks, 'lock')})" if locks else "no locks used"
+
+
+def _deadlock(report: DeadlockReport, edges: bool) -> list[str]:
+    lines = [_deadlock_words(report), *(map(_edge, report.cycle) if edges else ())]
+    return [*lines, *(f"Coffman: {condition}" for condition in report.coffman)]
+
+
+def _deadlock_words(report: DeadlockReport) -> str:
+    kinds = {
+        "cycle": "deadlock, wait-for cycle",
+        "lost-wakeup": "deadlock, lost wakeup",
+        "all-waiting": "deadlock, every task waits",
+    }
+    return f"{kinds.get(report.kind, report.kind)}: {report.sentence}"
+
+
+def _edge(edge: WaitEdge) -> str:
+    if edge.holder is None:
+        held = "nobody left can provide it"
+    else:
+        held = f"held by {edge.holder}" + (f" since {place(edge.held_at)}" if edge.held_at else "")
+    at = f" at {place(edge.at)}" if edge.at else ""
+    return f"{edge.task} waits in {edge.operation} for {edge.resource}{at} · {held}"
+
+
+def _lock_cycle(cycle: tuple[LockOrderEdge, ...], occurred: bool) -> list[str]:
+    names = " → ".join([*(edge.first for edge in cycle), cycle[0].first]) if cycle else ""
+    possible = "" if occurred else ": a deadlock is possible, none occurred in these executions"
+    lines = [f"lock order cycle {names}{possible}"] if cycle else []
+    for edge in cycle:
+        first = f" ({place(edge.first_at)})" if edge.first_at else ""
+        second = f" ({place(edge.second_at)})" if edge.second_at else ""
+        lines.append(f"{edge.task} takes {edge.first}{first}, then {edge.second}{second}")
+    return lines
+
+
+# 5
+
+
+def _starvation(inv: Investigation, verbosity: int) -> list[str]:
+    entries = [line for entry in inv.starvation for line in _held(entry, verbosity)]
+    longest = inv.longest_step_ms
+    if any(entry.held_ms is not None for entry in inv.starvation):
+        return entries
+    if longest is None:
+        return entries or [_skipped(inv, "no step was timed")]
+    if longest > LONG_STEP_MS:
+        return [f"the longest step held the loop {longest:.1f} ms", *entries]
+    return [f"no step held the loop over {LONG_STEP_MS:.0f} ms (longest {longest:.1f} ms)", *entries]
+
+
+def _held(entry: StarvationEntry, verbosity: int) -> list[str]:
+    place = f"{shown_path(entry.file)}:{entry.line} {entry.function}"
+    what = "" if entry.held_ms is None else f" held the loop {entry.held_ms:.1f} ms"
+    line = f"{place}{what}: {entry.detail}" if entry.detail else f"{place}{what}"
+    return [line, *(entry.stack if verbosity > 0 else ())]
+
+
+# 6
+
+
+def _cause(finding: Finding, sources: Sources, width: int, verbosity: int) -> list[str]:
+    lines = [_title(finding)]
+    if finding.deadlock is not None:
+        lines += map(_edge, finding.deadlock.cycle)
+    lines += interleavings(finding, sources, width, verbosity)
+    lines += stale_writes(finding)[:2]
+    if finding.critical_pair:
+        lines.append(finding.pair_verified or "the pair was not verified by forcing both orders")
+    if finding.explanation and finding.explanation != lines[0]:
+        lines.append(finding.explanation)
+    if finding.model is not None:
+        speed = "" if finding.model.tokens_per_s is None else f" · {finding.model.tokens_per_s:.0f} tokens/s"
+        lines.append(f"model {finding.model.backend} {finding.model.name}: {finding.model.used_for}{speed}")
+    return lines
+
+
+def _title(finding: Finding) -> str:
+    pattern = finding.pattern.replace("-", " ")
+    if finding.deadlock is not None:
+        return _deadlock_words(finding.deadlock)
+    objects = list(dict.fromkeys(access.object for access in finding.critical_pair))
+    if objects:
+        return f"{pattern} of {' and '.join(objects)}"
+    return f"{pattern}: no pair of accesses was found that decides the outcome"
+
+
+def _no_cause(inv: Investigation) -> list[str]:
+    if inv.outcome == "not-a-race":
+        return [f"not a race: {inv.cause}"]
+    return [_skipped(inv, "no failing interleaving")]
+
+
+# 7
+
+
+def _repair(inv: Investigation, finding: Finding, verbosity: int) -> list[str]:
+    repair = finding.repair
+    if repair is None:
+        return [_no_repair(inv, finding)]
+    intent = repair.intent
+    if intent.kind == "NO_REPAIR" or not repair.diff:
+        lines = [f"no repair: {finding.no_repair_reason or intent.rationale}"]
+    else:
+        place = f"{intent.target}, line{_lines(intent.lines)}"
+        lines = [f"{intent.kind} in {place} · {_lock_words(repair.diff)} · {_candidates(repair)}"]
+        if not repair.verified:
+            lines.append(f"not verified: {finding.no_repair_reason or 'a rung below was not passed'}")
+    if lines[0].startswith("no repair"):
+        lines.append(_candidates(repair))
+    if verbosity > 0 and intent.rationale:
+        lines.append(intent.rationale)
+    return lines + (list(repair.tried) if verbosity > 0 else [])
+
+
+def _no_repair(inv: Investigation, finding: Finding) -> str:
+    if finding.no_repair_reason:
+        return f"no repair: {finding.no_repair_reason}"
+    if "--no-repair" in inv.command:
+        return "not attempted: --no-repair"
+    return _skipped(inv, "no candidate was generated")
+
+
+def _lines(lines: tuple[int, int]) -> str:
+    return f" {lines[0]}" if lines[0] == lines[1] else f"s {lines[0]}–{lines[1]}"
+
+
+def _lock_words(diff: str) -> str:
+    added = [line[1:] for line in diff.splitlines() if line.startswith("+") and not line.startswith("+++")]
+    locked = any(word in line for line in added for word in ("Lock(", "Semaphore(", "Condition(", "async with "))
+    return "adds a lock" if locked else "no lock added"
+
+
+def _candidates(repair: Repair) -> str:
+    counts = repair.candidates
+    refuted = [
+        (counts.refuted_by_replay, "refuted by one replay"),
+        (counts.refuted_by_exploration, "by exploration"),
+        (counts.refuted_by_sequential, "changed sequential behaviour"),
+        (counts.refused_by_governor, "refused by the governor"),
+        (counts.untried, "untried"),
+    ]
+    words = [f"{number} {what}" for number, what in refuted if number]
+    total = count(counts.generated, "candidate")
+    return f"{total}: {', '.join(words)}" if words else total
+
+
+# 8
+
+
+def _verify(finding: Finding, verbosity: int) -> list[str]:
+    repair = finding.repair
+    if repair is None or not repair.diff:
+        return ["not attempted: no patch to verify"]
+    lines: list[str] = []
+    if repair.governor:
+        passed = sum(rule.passed for rule in repair.governor)
+        failed = [f"{rule.rule}: {rule.detail}" for rule in repair.governor if not rule.passed or verbosity > 1]
+        lines += [f"governor {passed}/{len(repair.governor)}", *failed]
+    lines += [f"{_passed(rung.passed):<13}  {rung.rung}: {rung.detail}" for rung in repair.ladder]
+    if repair.verdict is not None:
+        lines.append(f"patched: {verdict_words(repair.verdict)}")
+        lines.append(f"bounds: {bounds_words(repair.verdict.bounds)}")
+    return lines or ["not attempted: no rung of the ladder was tried"]
+
+
+def _passed(passed: bool | None) -> str:
+    return {True: "passed", False: "FAILED", None: "not attempted"}[passed]

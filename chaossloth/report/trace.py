@@ -1,0 +1,308 @@
+"""The interleaving as a table: who did what to the contested object, at which line, in which order.
+
+A trace holds every recorded access of every step; a person needs the few that decide. Rows are the accesses to the
+objects of the critical pair (with -v: to everything that two tasks share and one of them writes), and the suspensions
+during which another task touched them. The pair is marked ① and ② in both interleavings, so that the swap is seen.
+
+Failing and passing stand side by side where the width allows, else one above the other. Source text comes from the
+texts that were analysed, where the caller has them; the files on disk may have been patched since.
+"""
+
+from __future__ import annotations
+
+import tokenize
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from pathlib import PurePath
+
+from chaossloth.evidence import Access, CriticalAccess, Finding, Frame, Step
+from chaossloth.report.text import MARK, clip, escape, pad, width_of
+
+__all__ = ["Sources", "interleavings", "stale_writes"]
+
+SIDE_BY_SIDE = 88  # narrower, two columns hold no readable source text
+_LIMITS = {-1: 20, 0: 20, 1: 80}
+_VERBS = {"read": "reads", "write": "writes", "update": "updates"}
+_PAIR = "①②"
+
+
+class Sources:
+    """Lines of source files: given texts first, else the file on disk; "" where there is no such line."""
+
+    def __init__(self, texts: Mapping[str, str] | None = None) -> None:
+        self._lines = {file: text.splitlines() for file, text in (texts or {}).items()}
+
+    def line(self, file: str, number: int) -> str:
+        if file not in self._lines:
+            self._lines[file] = self._read(file)
+        lines = self._lines[file]
+        return " ".join(lines[number - 1].split()) if 1 <= number <= len(lines) else ""
+
+    @staticmethod
+    def _read(file: str) -> list[str]:
+        try:
+            with tokenize.open(file) as stream:
+                return stream.read().splitlines()
+        except (OSError, SyntaxError, ValueError):  # gone, not decodable, or no path at all ("<string>")
+            return []
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table. `step` is -1 for a row that stands for rows left out."""
+
+    task: str
+    file: str
+    line: int
+    note: str
+    step: int
+    proc: str = ""
+    location: str = ""
+    mode: str = ""
+    value: str | None = None
+    pair: str = " "
+    lost: str = ""  # " over 1": the value that a stale write overwrites
+    stale: str = ""
+
+
+def interleavings(finding: Finding, sources: Sources, width: int, verbosity: int) -> list[str]:
+    """Preformatted rows (two leading spaces) of at most `width` cells; [] when nothing was recorded."""
+    failing = _rows(finding.trace.get("failing", ()), finding.critical_pair, verbosity)
+    passing = _rows(finding.trace.get("passing", ()), finding.critical_pair, verbosity)
+    if not failing:
+        return _pair_alone(finding.critical_pair, sources, width)
+    failing, passing = _mark(failing, finding.critical_pair), _mark(passing, finding.critical_pair)
+    failing, passing = _stale(failing), _stale(passing)
+    failing, passing = _shorten(failing, verbosity), _shorten(passing, verbosity)
+    beside = bool(passing) and width >= SIDE_BY_SIDE
+    column = (width - 5) // 2 if beside else width - 2
+    style = _Style.fitting([*failing, *passing], sources, column)
+    left = ["failing", *_format(failing, style, sources, column)]
+    right = ["nearest passing", *_format(passing, style, sources, column)] if passing else []
+    if not beside:
+        return [f"  {line}" for line in left + right]
+    pairs = zip_longest(left, right, fillvalue="")
+    return [f"  {pad(a, column)} │ {b}".rstrip() for a, b in pairs]
+
+
+def _pair_alone(pair: Sequence[CriticalAccess], sources: Sources, width: int) -> list[str]:
+    """Without a recorded trace the critical pair itself is the table."""
+    rows = [
+        Row(c.task, c.file, c.line, _note(c.access, c.value), c.step, pair=mark)
+        for c, mark in zip(pair, _PAIR, strict=False)
+    ]
+    style = _Style.fitting(rows, sources, width - 2)
+    return [f"  {row}" for row in _format(rows, style, sources, width - 2)]
+
+
+def _note(mode: str, value: str | None) -> str:
+    verb = _VERBS[mode]
+    return f"{verb} {escape(value)}" if value is not None else verb
+
+
+def _rows(steps: Sequence[Step], pair: Sequence[CriticalAccess], verbosity: int) -> list[Row]:
+    contested = _contested(steps, pair, verbosity)
+    involved = {step.proc for step in steps if any(a.location in contested for a in step.accesses)}
+    rows: list[Row] = []
+    for position, step in enumerate(steps):
+        for access in step.accesses:
+            if access.location in contested and access.stack:
+                _append(rows, step, access)
+        if step.proc in involved and step.suspended_at is not None and _touched(steps, position, contested):
+            at = step.suspended_at
+            rows.append(Row(step.task, at.file, at.line, "suspended", step.index, step.proc))
+    return rows
+
+
+def _append(rows: list[Row], step: Step, access: Access) -> None:
+    """Add a row, or join it to the one before: `x += 1` reads and writes on one line of one step."""
+    at: Frame = access.stack[0]
+    note = _note(access.mode, access.value)
+    last = rows[-1] if rows else None
+    same = last is not None and (last.step, last.file, last.line, last.location) == (
+        step.index,
+        at.file,
+        at.line,
+        access.location,
+    )
+    if last is not None and same and last.mode == "read" and access.mode != "read":
+        rows[-1] = replace(last, note=f"{last.note}, {note}", mode="read+write", value=access.value)
+    elif not (last is not None and same and last.note == note):
+        rows.append(
+            Row(step.task, at.file, at.line, note, step.index, step.proc, access.location, access.mode, access.value)
+        )
+
+
+def _contested(steps: Sequence[Step], pair: Sequence[CriticalAccess], verbosity: int) -> set[str]:
+    named = {critical.object for critical in pair}
+    of_pair = {a.location for step in steps for a in step.accesses if a.name in named}
+    if of_pair and verbosity <= 0:
+        return of_pair
+    procs: dict[str, set[str]] = {}
+    written: set[str] = set()
+    for step in steps:
+        for access in step.accesses:
+            if not access.sync:
+                procs.setdefault(access.location, set()).add(step.proc)
+                if access.mode != "read":
+                    written.add(access.location)
+    return of_pair | {location for location, who in procs.items() if len(who) > 1 and location in written}
+
+
+def _touched(steps: Sequence[Step], position: int, contested: set[str]) -> bool:
+    """Whether another task accesses something contested before the one suspended at `position` goes on."""
+    for step in steps[position + 1 :]:
+        if step.proc == steps[position].proc:
+            return False
+        if any(access.location in contested for access in step.accesses):
+            return True
+    return False
+
+
+def _mark(rows: list[Row], pair: Sequence[CriticalAccess]) -> list[Row]:
+    """Mark the pair: by step where the row has it, else the last row of that task, line and kind of access."""
+    marked = list(rows)
+    for critical, mark in zip(pair, _PAIR, strict=False):
+        matches = [
+            index
+            for index, row in enumerate(rows)
+            if (row.task, row.line, row.file) == (critical.task, critical.line, critical.file) and row.mode
+        ]
+        exact = [index for index in matches if rows[index].step == critical.step]
+        chosen = exact or matches
+        if chosen:
+            marked[chosen[-1]] = replace(marked[chosen[-1]], pair=mark)
+    return marked
+
+
+def _stale(rows: list[Row]) -> list[Row]:
+    """Note writes that rest on a read which another task's write has overtaken."""
+    result: list[Row] = []
+    for index, row in enumerate(rows):
+        overtaken = _overtaken(rows, index)
+        if overtaken is not None:
+            read, other = overtaken
+            # What is lost; left out where the value was not recorded.
+            lost = "" if other.value is None else f" over {escape(other.value)}"
+            row = replace(row, lost=lost, stale=f"{MARK} stale since {read.line}")
+        result.append(row)
+    return result
+
+
+def _overtaken(rows: Sequence[Row], index: int) -> tuple[Row, Row] | None:
+    """For the write at `index`: its task's last read of the place, and the last write by another task since then."""
+    row = rows[index]
+    if row.mode != "write":
+        return None
+    other: Row | None = None
+    for earlier in reversed(rows[:index]):
+        if earlier.location != row.location:
+            continue
+        if earlier.proc == row.proc:
+            return (earlier, other) if other is not None and "read" in earlier.mode else None
+        if other is None and ("write" in earlier.mode or earlier.mode == "update"):
+            other = earlier
+    return None
+
+
+def stale_writes(finding: Finding) -> list[str]:
+    """One sentence for each write of the failing trace that overwrites what its task never read."""
+    rows = _rows(finding.trace.get("failing", ()), finding.critical_pair, 0)
+    sentences = []
+    for index, row in enumerate(rows):
+        overtaken = _overtaken(rows, index)
+        if overtaken is not None:
+            read, other = overtaken
+            sentences.append(
+                f"{row.task}'s write at line {row.line} rests on its read at line {read.line}, "
+                f"made before {other.task}'s write at line {other.line}"
+            )
+    return list(dict.fromkeys(sentences))
+
+
+def _shorten(rows: list[Row], verbosity: int) -> list[Row]:
+    """At most the limit for `verbosity`, keeping what surrounds the pair; a row says how many were left out."""
+    limit = _LIMITS.get(verbosity)
+    if limit is None or len(rows) <= limit:
+        return rows
+    wanted = {index for index, row in enumerate(rows) if row.pair != " " or row.stale}
+    keep: set[int] = set()
+    for distance in range(len(rows)):
+        for index in sorted(wanted or {len(rows) - 1}):
+            keep |= {i for i in (index - distance, index + distance) if 0 <= i < len(rows) and len(keep) < limit}
+        if len(keep) >= limit:
+            break
+    result: list[Row] = []
+    missing = 0
+    for index, row in enumerate(rows):
+        if index in keep:
+            result += _gap(missing)
+            result.append(row)
+            missing = 0
+        else:
+            missing += 1
+    return result + _gap(missing)
+
+
+def _gap(missing: int) -> list[Row]:
+    return [Row("", "", 0, f"… {missing} more rows, shown with -vv", -1)] if missing else []
+
+
+@dataclass(frozen=True, slots=True)
+class _Style:
+    """Widths that all tables of one finding share. Source text and remark divide the room between them."""
+
+    task: int
+    place: int
+    source: int
+    remark: int
+    several_files: bool
+
+    @classmethod
+    def fitting(cls, rows: Sequence[Row], sources: Sources, width: int) -> _Style:
+        real = [row for row in rows if row.line]
+        several = len({row.file for row in real}) > 1
+        task = min(12, _widest(escape(row.task) for row in real))
+        place = _widest(_place(row, several) for row in real)
+        room = width - (2 + task + 1 + place + 1)
+        source = _widest(escape(sources.line(row.file, row.line)) for row in real)
+        full, brief = (_widest(_remark(row, form) for row in real) for form in (0, 2))
+        if source + 2 + full > room:  # the short remarks, and not more than half of the room for them
+            source = min(source, room - 2 - min(brief, max(12, room // 2)))
+        return cls(task, place, max(4, source), max(4, room - 2 - max(4, source)), several)
+
+
+def _widest(texts: Iterable[str]) -> int:
+    return max((width_of(text) for text in texts), default=1)
+
+
+def _place(row: Row, several_files: bool) -> str:
+    return f"{escape(PurePath(row.file).name)}:{row.line}" if several_files else str(row.line)
+
+
+def _format(rows: Sequence[Row], style: _Style, sources: Sources, width: int) -> list[str]:
+    """Rows as text: pair mark, task, line, source, what happened."""
+    lines = []
+    for row in rows:
+        if not row.line:
+            lines.append(clip(row.note, width))
+            continue
+        head = f"{row.pair} {pad(escape(row.task), style.task)} {pad(_place(row, style.several_files), style.place)} "
+        text = pad(escape(sources.line(row.file, row.line)), style.source)
+        lines.append(clip((head + text + "  " + _fitted(row, style.remark)).rstrip(), width))
+    return lines
+
+
+def _remark(row: Row, form: int) -> str:
+    """What happened: 0 in full, 1 without since when, 2 without what is lost either (sentences below say it)."""
+    if not row.stale:
+        return row.note
+    return (f"{row.note}{row.lost} {row.stale}", f"{row.note}{row.lost} {MARK} stale", f"{row.note} {MARK}")[form]
+
+
+def _fitted(row: Row, width: int) -> str:
+    for form in (0, 1, 2):
+        if width_of(_remark(row, form)) <= width:
+            return _remark(row, form)
+    return clip(row.note, width - 2) + f" {MARK}" if row.stale else clip(row.note, width)

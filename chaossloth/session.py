@@ -1,0 +1,314 @@
+"""Everything that executes the subject, on the worker's side: one `Session` per worker process.
+
+The command asks by operation; answers are plain JSON. The session keeps what later operations build on (the failing
+execution, the original's sequential runs), so that no execution crosses the channel: only figures, tokens and two traces do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic, perf_counter
+from typing import Any
+
+from chaossloth.causality import critical_accesses
+from chaossloth.diagnose.pair import diagnose
+from chaossloth.errors import ReplayDiverged, ToolError
+from chaossloth.evidence import Label, as_json
+from chaossloth.explore.execute import Execution, Executor, Unsupported
+from chaossloth.explore.minimise import minimise
+from chaossloth.explore.schedule import parse_token
+from chaossloth.explore.search import Limits, Search, SearchResult, pct_floor
+from chaossloth.explore.strategy import Deviate
+from chaossloth.liveness import lock_order_cycles
+from chaossloth.loop.controlled import DEFAULT_BYPASS_BOUND, DEFAULT_STALL_S
+from chaossloth.prove import Original, explore_patched, forced_after, makespan, sequential
+from chaossloth.subject.channel import progress
+
+__all__ = ["Session"]
+
+_REPORT_EVERY_S = 0.1
+_MAKESPAN_SEEDS = 10
+
+
+class Session:
+    """State between operations. `subject` loads programs: `subject.program(instrumented, overrides)`."""
+
+    def __init__(self, subject: Any) -> None:
+        self._subject = subject
+        self._overrides: dict[str, str] = {}
+        self._executor: Executor | None = None
+        self._searches: dict[str, Search] = {}
+        self._failure: Execution | None = None
+        self._original: Original | None = None
+        self._last_report = 0.0
+
+    # ------------------------------------------------------------------ programs
+
+    def _controlled(self) -> Executor:
+        """The executor of the program at hand (original or variant), loaded with instrumentation."""
+        if self._executor is None:
+            program = self._subject.program(instrumented=True, overrides=self._overrides)
+            self._executor = Executor(program, self._subject.refresh, self._subject.is_subject)
+        return self._executor
+
+    def _plain(self) -> Any:
+        self._executor = None
+        return self._subject.program(instrumented=False, overrides=self._overrides)
+
+    def describe(self) -> dict[str, Any]:
+        """Loads the subject once, uninstrumented: what was chosen, with which arguments, notes."""
+        self._plain()
+        return dict(self._subject.describe())
+
+    # ------------------------------------------------------------------ phases
+
+    def sample(self, runs: int, step_limit_s: float) -> dict[str, Any]:
+        from chaossloth.natural import sample
+
+        program = self._plain()
+        result = sample(
+            program,
+            runs,
+            is_subject=self._subject.is_subject,
+            step_limit_s=step_limit_s,
+            on_run=lambda done, failures: self._tell({"done": done, "failures": failures}),
+        )
+        return as_json(result)  # type: ignore[no-any-return]
+
+    def search(self, label: Label, executions: int, seconds: float, seed: int) -> dict[str, Any]:
+        """Search one label until its first failure. Asked again for the same label, it goes on."""
+        executor = self._controlled()
+        search = self._searches.setdefault(label, Search(executor, label, seed))
+        limits = Limits(executions, perf_counter() + seconds)
+        try:
+            result = search.run(limits, on_progress=self._tell_search)
+        except Unsupported as refused:
+            return {"unsupported": str(refused)} | self._figures(search.result)
+        if result.failure is not None:
+            self._failure = result.failure
+        return self._figures(result)
+
+    def _figures(self, result: SearchResult) -> dict[str, Any]:
+        executor = self._controlled()
+        floor = pct_floor(result)
+        edges = tuple(result.lock_order.values())
+        figures: dict[str, Any] = {
+            "label": result.label,
+            "executions": result.executions,
+            "failures": result.failures,
+            "truncated": result.truncated,
+            "executions_to_find": result.executions_to_find,
+            "exhausted": result.exhausted,
+            "distinct": len(result.signatures),
+            "draws": result.draws,
+            "touched": sorted(result.touched),
+            "seeds": len(result.seeds),
+            "steps": result.max_steps,
+            "tasks": result.max_procs,
+            "choices": result.max_choices,
+            "pct": f"PCT depth 2, {result.pct_runs // 3} runs: floor {floor:.2%}" if result.pct_runs >= 3 else None,
+            "locks": sorted({name for edge in edges for name in (edge.first, edge.second)}),
+            "lock_cycles": as_json(lock_order_cycles(edges)),
+            "unobservable": sorted(executor.unobservable),
+            "real_io": sorted(executor.real_io),
+            "leaks": sorted(executor.leaks),
+            "bypass_bound": DEFAULT_BYPASS_BOUND,
+            "stall_s": DEFAULT_STALL_S,
+        }
+        if result.failure is not None:
+            figures["outcome"] = as_json(result.failure.outcome)
+            figures["deadlock"] = as_json(result.failure.run.deadlock)
+        return figures
+
+    def reduce(self, seconds: float, times: int) -> dict[str, Any]:
+        """Minimise the failure that was found, then reproduce it `times` times."""
+        executor, failure = self._controlled(), self._known_failure()
+        best, spent = minimise(executor, failure, perf_counter() + seconds)
+        self._failure = best
+        return self._finding(executor, best, times) | {"executions": spent}
+
+    def _finding(self, executor: Executor, best: Execution, times: int) -> dict[str, Any]:
+        failures, same = 0, 0
+        touched: set[str] = set()
+        for _ in range(times):
+            again = executor.replay(best.schedule)
+            failures += again.failed and again.outcome.failure == best.outcome.failure
+            same += again.schedule.check == best.schedule.check
+            touched |= again.touched
+        return {
+            "token": best.schedule.token,
+            "label": best.schedule.label,
+            "deviations": len(best.schedule.deviations),
+            "bypass": best.run.bypass,
+            "lateness_us": best.run.lateness * 1e6,
+            "outcome": as_json(best.outcome),
+            "deadlock": as_json(best.run.deadlock),
+            "runs": times,
+            "failures": failures,
+            "same": same,
+            "touched": sorted(touched),
+            "extended": len(best.run.extended),
+        }
+
+    def replay(self, token: str, times: int) -> dict[str, Any]:
+        """Replay a token. Raises ReplayDiverged when the program takes another path than the token's."""
+        schedule = parse_token(token)
+        executor = self._controlled()
+        try:
+            execution = executor.execute(Deviate(dict(schedule.deviations), strict=True), executor.model(schedule.label), schedule.seed)
+        except Unsupported as refused:
+            raise ReplayDiverged(str(refused)) from None
+        ended = execution.run.ended
+        if ended is not None and ended.kind == "diverged":
+            raise ReplayDiverged(f"{token}: {ended.detail}; {self._why_diverged(execution)}")
+        if execution.schedule.check != schedule.check:
+            raise ReplayDiverged(
+                f"{token}: the run of {execution.run.count} steps took another path than the recorded one;"
+                f" {self._why_diverged(execution)}"
+            )
+        if not execution.failed:
+            return {"passed": True, "steps": execution.run.count}
+        self._failure = execution
+        return self._finding(executor, execution, times) | {"passed": False}
+
+    def _why_diverged(self, execution: Execution) -> str:
+        uncontrolled = sorted(execution.touched & {"datetime", "time.process_time"})
+        source = f"uncontrolled sources in use: {', '.join(uncontrolled)}" if uncontrolled else ""
+        return source or "the source, its arguments or the Python version changed since the token was made, or something uncontrolled took part"
+
+    def diagnose(self, seconds: float, times: int) -> dict[str, Any]:
+        executor, failure = self._controlled(), self._known_failure()
+        found = diagnose(executor, failure, perf_counter() + seconds, times)
+        return {
+            "kind": found.kind,
+            "failing": as_json(found.failing),
+            "passing": as_json(found.passing),
+            "pair": as_json(critical_accesses(found.race, found.failing.steps)) if found.race else [],
+            "sync": found.race.first.sync if found.race else False,
+            "verified": found.verified,
+            "executions": found.executions,
+        }
+
+    def force(self, times: int) -> dict[str, Any]:
+        """The failing order on the stock loop, with delays at awaits (labels stock and latency)."""
+        from chaossloth.force import StockPlan, force
+
+        failure = self._known_failure()
+        plan = StockPlan(
+            seed=failure.schedule.seed,
+            timers=tuple(tuple(group) for group in failure.run.groups),
+            yields=frozenset(failure.run.extended),
+            stalls=tuple((key, ordinal, seconds * 1e6) for key, ordinal, seconds in failure.run.stalls),
+        )
+        program = self._plain()
+        return as_json(force(program, plan, times=times, is_subject=self._subject.is_subject))  # type: ignore[no-any-return]
+
+    # ------------------------------------------------------------------ candidates
+
+    def remember(self) -> dict[str, Any]:
+        """Run the original one call after another, before the first candidate."""
+        executor = self._controlled()
+        runs = sequential(executor, self._subject.show)
+        self._original = Original(self._known_failure(), runs, executor.program)
+        return {"runs": len(runs), "failing": sum(not run.ok for run in runs), "makespan_s": makespan(executor, _MAKESPAN_SEEDS)}
+
+    def candidate(
+        self, overrides: Mapping[str, str], labels: Sequence[Label], executions: Mapping[Label, int], seconds: float, seed: int, times: int
+    ) -> dict[str, Any]:
+        """Judge a variant: forced replay, sequential comparison, exploration. The first rung that fails ends it."""
+        if self._original is None:
+            raise ToolError("candidate() before remember()")
+        self._use(overrides)
+        try:
+            return self._judge_candidate(self._original, labels, executions, seconds, seed, times)
+        finally:
+            self._use({})
+
+    def _behaviour_changed(self, original: Original, executor: Executor, after: Sequence[Any]) -> str:
+        changed = self._subject.behaviour_changed(original.program, executor.program)
+        return changed or _changes(original.sequential, after)
+
+    def _judge_candidate(
+        self, original: Original, labels: Sequence[Label], executions: Mapping[Label, int], seconds: float, seed: int, times: int
+    ) -> dict[str, Any]:
+        executor = self._controlled()
+        failures, message = forced_after(executor, original.failure, 1)
+        if failures:
+            return {"refuted_by": "replay", "detail": message}
+        after = sequential(executor, self._subject.show)
+        changed = self._behaviour_changed(original, executor, after)
+        if changed:
+            return {"refuted_by": "sequential", "detail": changed}
+        failures, message = forced_after(executor, original.failure, times)
+        if failures:
+            return {"refuted_by": "replay", "detail": message}
+        results = explore_patched(executor, labels, seed, executions, seconds, self._tell_search)
+        failed = results[-1].failure
+        answer: dict[str, Any] = {
+            "refuted_by": "exploration" if failed is not None else None,
+            "detail": failed.outcome.message if failed is not None else "",
+            "token": failed.schedule.token if failed is not None else None,
+            "searches": [self._figures(result) for result in results],
+            "sequential_runs": len(after),
+            "forced_runs": times * 2,
+        }
+        if failed is None:
+            answer["makespan_s"] = makespan(executor, _MAKESPAN_SEEDS)
+        return answer
+
+    def sample_candidate(self, overrides: Mapping[str, str], runs: int, step_limit_s: float) -> dict[str, Any]:
+        """Natural cycles of a variant."""
+        self._use(overrides)
+        try:
+            return self.sample(runs, step_limit_s)
+        finally:
+            self._use({})
+
+    def force_candidate(self, overrides: Mapping[str, str], times: int) -> dict[str, Any]:
+        self._use(overrides)
+        try:
+            return self.force(times)
+        finally:
+            self._use({})
+
+    def _use(self, overrides: Mapping[str, str]) -> None:
+        self._overrides = dict(overrides)
+        self._executor = None
+
+    # ------------------------------------------------------------------ helpers
+
+    def _known_failure(self) -> Execution:
+        if self._failure is None:
+            raise ToolError("no failure was found in this session")
+        return self._failure
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        now = monotonic()
+        if now - self._last_report >= _REPORT_EVERY_S:
+            self._last_report = now
+            progress(message)
+
+    def _tell_search(self, result: SearchResult) -> None:
+        self._tell(
+            {"label": result.label, "executions": result.executions, "failures": result.failures, "distinct": len(result.signatures)}
+        )
+
+    def operations(self) -> dict[str, Callable[..., Any]]:
+        names = "describe sample search reduce replay diagnose force remember candidate sample_candidate force_candidate"
+        return {name: getattr(self, name) for name in names.split()}
+
+
+def _changes(before: Sequence[Any], after: Sequence[Any]) -> str:
+    """What a patch changed where nothing is concurrent; empty when nothing."""
+    for old, new in zip(before, after, strict=True):
+        if old.ok != new.ok:
+            return f"one after another it {'fails' if old.ok else 'passes'}: {new.failure or old.failure}"
+        if old.result != new.result:
+            return f"one after another the result is {new.result:.80}, it was {old.result:.80}"
+        known = dict(new.writes)
+        for name, values in old.writes:
+            if name in known and known[name] != values:
+                return f"one after another {name} is written {', '.join(known[name])}; it was {', '.join(values)}"
+    return ""
+
+

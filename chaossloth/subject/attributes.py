@@ -1,0 +1,281 @@
+"""Accesses of attributes: of instances, slots, classes, modules and functions.
+
+How an attribute of a type is found (in the instance, in the class, computed by a descriptor) is looked up once per type and
+name, in the class's own dictionaries, never through the subject's code. An attribute that the class holds and the instance
+may override is two locations: a later store in the instance changes what the read would find.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from chaossloth.subject import containers as c
+from chaossloth.subject.foreign import PLAIN, nature_of
+from chaossloth.subject.recorder import READ, UPDATE, WRITE, recorder
+
+__all__ = [
+    "ATTRIBUTES",
+    "forget_types",
+    "ga",
+    "gl",
+    "kind_in_class",
+    "module_attribute_stores",
+    "own_value",
+    "sa",
+    "store",
+    "written_globals",
+]
+
+R = recorder
+N = recorder.names
+IDS = recorder.names.ids
+
+written_globals: set[tuple[str, str]] = set()  # (module, name) declared `global` where it is assigned
+module_attribute_stores: set[str] = set()  # attribute names that instrumented code sets on something imported
+
+# -- attributes: how a type's attribute is found; the common kinds are tested in line
+
+INSTANCE, METHOD, COMPUTED, SLOT, CLASS_VALUE, CACHED, DICT = 1, 2, 3, 4, 5, 6, 7
+_NEVER: dict[str, int] = {}
+ATTRIBUTES: dict[type, dict[str, int] | None] = {}  # plain instances with a __dict__; None: see _OTHERS
+_OTHERS: dict[type, Callable[[Any, str, int, int], None] | None] = {}
+_FUNCTION_LIKE = (
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType,
+    classmethod,
+    staticmethod,
+)
+
+
+def forget_types() -> None:
+    """Classes may have changed."""
+    ATTRIBUTES.clear()
+    _OTHERS.clear()
+
+
+def ga(o: Any, name: str, s: int) -> Any:
+    """Before `o.name`."""
+    if R.enabled:
+        t = type(o)
+        kinds = ATTRIBUTES.get(t, _NEVER)
+        if kinds is None:
+            handler = _OTHERS[t]
+            if handler is not None:
+                handler(o, name, s, READ)
+            return o
+        if kinds is _NEVER:
+            _describe(t)
+            return ga(o, name, s)
+        kind = kinds.get(name) or _classify(t, name, kinds)
+        if kind == 1:
+            number = IDS.get(id(o)) or N.seen(o)
+            R.put((number, name, 1, s))
+            v = o.__dict__.get(name)
+            if type(v) not in PLAIN:
+                N.reached(v, number, name)
+        elif kind == 2:
+            if name in o.__dict__:
+                R.put((IDS.get(id(o)) or N.seen(o), name, 1, s))
+        elif kind != 3:
+            _unusual(o, t, name, s, READ, kind)
+    return o
+
+
+def sa(o: Any, name: str, s: int) -> Any:
+    """Before `o.name = ...`."""
+    if R.enabled:
+        store(o, name, s, WRITE)
+    elif isinstance(o, type):
+        forget_types()
+    return o
+
+
+def store(o: Any, name: str, s: int, mode: int) -> None:
+    t = type(o)
+    kinds = ATTRIBUTES.get(t, _NEVER)
+    if kinds is _NEVER:
+        _describe(t)
+        kinds = ATTRIBUTES[t]
+    if kinds is None:
+        handler = _OTHERS[t]
+        if handler is not None:
+            handler(o, name, s, mode)
+        return
+    kind = kinds.get(name) or _classify(t, name, kinds)
+    if kind != COMPUTED and kind != DICT:
+        number = IDS.get(id(o)) or N.seen(o)
+        R.put((number, name, mode, s))
+        if mode != WRITE and kind == CLASS_VALUE and name not in o.__dict__:
+            R.put((holder_number(t, name), name, READ, s))
+
+
+def own_value(o: Any, name: str) -> Any:
+    """The instance's own value of `name`, None if it has none."""
+    if ATTRIBUTES.get(type(o)) is None:
+        return None
+    return o.__dict__.get(name)
+
+
+def _classify(t: type, name: str, kinds: dict[str, int]) -> int:
+    kind = kinds[name] = kind_in_class(t, name)
+    return kind
+
+
+def kind_in_class(t: type, name: str) -> int:
+    for cls in t.__mro__:
+        if name in cls.__dict__:
+            return DICT if name == "__dict__" else _kind_of_value(cls.__dict__[name])
+    return INSTANCE
+
+
+def _kind_of_value(held: Any) -> int:
+    kind = type(held)
+    if kind in _FUNCTION_LIKE:
+        return METHOD
+    if kind is types.MemberDescriptorType:
+        return SLOT
+    if issubclass(kind, cached_property):
+        return CACHED
+    if hasattr(kind, "__set__") or hasattr(kind, "__delete__"):
+        return COMPUTED
+    return METHOD if hasattr(kind, "__get__") else CLASS_VALUE
+
+
+def holder_number(t: type, name: str) -> int:
+    holder = next((cls for cls in t.__mro__ if name in cls.__dict__), t)
+    return IDS.get(id(holder)) or N.seen(holder)
+
+
+def _unusual(o: Any, t: type, name: str, s: int, mode: int, kind: int) -> None:
+    number = IDS.get(id(o)) or N.seen(o)
+    if kind == DICT:
+        N.alias(o.__dict__, number)
+        return
+    if kind == CLASS_VALUE:
+        R.put((number, name, mode, s))
+        if name not in o.__dict__:
+            holder = holder_number(t, name)
+            R.put((holder, name, READ, s))
+            _reach_in_class(t, name, holder)
+    elif kind == CACHED:
+        R.put((number, name, READ if name in o.__dict__ else UPDATE, s))
+    else:
+        R.put((number, name, mode, s))
+        _reach_slot(o, t, name, number)
+
+
+def _reach_in_class(t: type, name: str, number: int) -> None:
+    for cls in t.__mro__:
+        if name in cls.__dict__:
+            v = cls.__dict__[name]
+            if type(v) not in PLAIN:
+                N.reached(v, number, name)
+            return
+
+
+def _reach_slot(o: Any, t: type, name: str, number: int) -> None:
+    for cls in t.__mro__:
+        held = cls.__dict__.get(name)
+        if isinstance(held, types.MemberDescriptorType):
+            try:
+                v = held.__get__(o)
+            except AttributeError:  # unset
+                return
+            if type(v) not in PLAIN:
+                N.reached(v, number, name)
+            return
+
+
+# -- attributes of everything else
+
+
+def _describe(t: type) -> None:
+    nature = nature_of(t)
+    plain = t.__getattribute__ is object.__getattribute__
+    if nature in ("ours", "holder") and plain and t.__dictoffset__ != 0:
+        ATTRIBUTES[t] = {}
+        return
+    ATTRIBUTES[t] = None
+    handlers: dict[str, Callable[[Any, str, int, int], None]] = {
+        "ours": _without_dict,
+        "holder": _without_dict,
+        "container": _container_attribute,
+        "module": _module_attribute,
+        "class": _class_attribute,
+        "function": _function_attribute,
+        "opaque": _opaque_attribute,
+    }
+    _OTHERS[t] = handlers.get(nature) if t not in c.EXACT else None
+
+
+def _without_dict(o: Any, name: str, s: int, mode: int) -> None:
+    """Instances with slots only, or with their own `__getattribute__`."""
+    kind = kind_in_class(type(o), name)
+    if kind in (COMPUTED, METHOD, DICT):
+        return
+    number = IDS.get(id(o)) or N.seen(o)
+    R.put((number, name, mode, s))
+    if kind == SLOT:
+        _reach_slot(o, type(o), name, number)
+    elif kind == CLASS_VALUE:
+        R.put((holder_number(type(o), name), name, READ, s))
+
+
+def _container_attribute(o: Any, name: str, s: int, mode: int) -> None:
+    """Instances of container subclasses have attributes too; the built-in containers have only methods."""
+    if type(o).__dictoffset__ and kind_in_class(type(o), name) in (INSTANCE, CLASS_VALUE):
+        R.put((IDS.get(id(o)) or N.seen(o), name, mode, s))
+
+
+def _module_attribute(o: Any, name: str, s: int, mode: int) -> None:
+    space = o.__dict__
+    if "__chaossloth__" not in space:
+        if mode & WRITE:
+            R.put((N.module(o.__name__), name, mode, s))
+        return
+    if mode & WRITE:
+        module_attribute_stores.add(name)
+    gl(space.get(name), o.__name__, name, s, mode)
+
+
+def _class_attribute(o: Any, name: str, s: int, mode: int) -> None:
+    if mode & WRITE:
+        forget_types()
+        R.put((IDS.get(id(o)) or N.seen(o), name, mode, s))
+        return
+    if nature_of(o) not in ("ours", "container") or kind_in_class(type(o), name) == COMPUTED:
+        return
+    if kind_in_class(o, name) in (CLASS_VALUE, INSTANCE):
+        number = holder_number(o, name)
+        R.put((number, name, mode, s))
+        _reach_in_class(o, name, number)
+
+
+def _function_attribute(o: Any, name: str, s: int, mode: int) -> None:
+    if not name.startswith("__"):
+        R.put((IDS.get(id(o)) or N.seen(o), name, mode, s))
+
+
+def _opaque_attribute(o: Any, name: str, s: int, mode: int) -> None:
+    """An object whose own code cannot be seen: its methods may change what its attributes say."""
+    if kind_in_class(type(o), name) == METHOD and mode == READ:
+        return
+    number = IDS.get(id(o)) or N.seen(o)
+    R.put((number, name, mode, s))
+    R.put((number, "#", READ if mode == READ else WRITE, s))
+
+
+def gl(v: Any, module: str, name: str, s: int, mode: int = READ) -> Any:
+    """Global `name` of `module` was read as `v`."""
+    if R.enabled:
+        if mode != READ or (module, name) in written_globals or name in module_attribute_stores:
+            R.put((N.module(module), name, mode, s))
+        if type(v) not in PLAIN:
+            N.reached(v, N.module(module), name)
+    return v

@@ -1,0 +1,540 @@
+"""Concurrent calls of methods on one fresh object, and the same calls one after another.
+
+The calls run as tasks named "A", "B", ... that are created together, as `asyncio.gather` would do; when all are done
+the main task reads results and object state. The same driver, one task after the other, yields the sequential outcomes
+that the oracle allows. Background tasks which the calls leave behind are waited for before the state is read if they
+came to an end in every sequential run; else in none, so that both sides are read alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import string
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from types import ModuleType, TracebackType
+from typing import Any, NoReturn, Protocol
+
+from chaossloth.errors import ChaosSlothError, ToolError, UsageError
+from chaossloth.evidence import Frame
+from chaossloth.subject.arguments import (
+    Arguments,
+    candidates,
+    constructor_candidates,
+    parse_literals,
+    required_parameters,
+)
+from chaossloth.subject.canonical import Flat, Walker
+from chaossloth.subject.oracle import Raised, SerialOutcomes, relabellings, sequential_orders
+
+__all__ = [
+    "CallSpec",
+    "ConcurrentCalls",
+    "ModuleSource",
+    "Observed",
+    "Runner",
+    "await_anything",
+    "error_text",
+    "file_name",
+    "innermost",
+    "refuse_parameters",
+    "resolve",
+]
+
+_SETTLE_S = 0.05
+_SETTLE_ROUNDS = 20
+_CONSTRUCTOR_TRIES = 6
+_SEEDS = (1, 2)
+_MORE_SEEDS = tuple(range(3, 17))  # for the first order only: randomness that two draws may not show
+_REMEDY_ARGS = "pass arguments with --args \"(1, 'x')\", or "
+_REMEDY_SETUP = "give a prepared object with --setup module:function"
+
+
+class ModuleSource(Protocol):
+    """What holds the loaded module (`loader.Loader`)."""
+
+    @property
+    def module(self) -> ModuleType: ...
+
+    def is_subject(self, filename: str) -> bool: ...
+
+    def reload(self) -> ModuleType: ...
+
+
+class Runner(Protocol):
+    """Executes one coroutine alone, in FIFO order, and returns its result or raises its exception.
+
+    seed: decides random sources; another seed must also shift the clock, so that values made from time are seen to
+    differ between two sequential runs. A run that can never end raises instead of hanging.
+    """
+
+    def __call__(self, coro: Coroutine[Any, Any, Any], seed: int, /) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CallSpec:
+    """What the user said about concurrent calls. args: Python literals; setup: "module:function"."""
+
+    calls: int = 2
+    args: tuple[str, ...] = ()
+    setup: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Outcome of one execution of concurrent calls: flat results and state, and what the calls raised."""
+
+    flat: Flat
+    raised: tuple[Raised, ...] = ()
+
+
+# --- helpers shared with `entry` --------------------------------------------------------------------------------
+
+
+async def await_anything(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
+
+
+def error_text(error: BaseException) -> str:
+    try:
+        return str(error)[:2000]
+    except Exception as inner:  # the subject's own __str__
+        return f"<its text raises {type(inner).__qualname__}>"
+
+
+def innermost(trace: TracebackType | None, is_subject: Callable[[str], bool]) -> Frame | None:
+    """The deepest frame of a traceback that is the subject's; the deepest of all when none is."""
+    found = last = None
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        last = Frame(code.co_filename, trace.tb_lineno or 0, code.co_qualname)
+        found = last if is_subject(code.co_filename) else found
+        trace = trace.tb_next
+    return found or last
+
+
+def file_name(source: ModuleSource) -> str:
+    return str(getattr(source.module, "__file__", source.module.__name__)).rpartition("/")[2]
+
+
+def resolve(module: ModuleType, dotted: str) -> Any:
+    value: Any = module
+    for part in dotted.split("."):
+        try:
+            value = getattr(value, part)
+        except AttributeError:
+            where = str(getattr(module, "__file__", module.__name__)).rpartition("/")[2]
+            raise UsageError(f"there is no {dotted!r} in {where} once it is imported; check the name") from None
+    return value
+
+
+def refuse_parameters(name: str, function: Callable[..., Any]) -> None:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (ValueError, TypeError):
+        return
+    variable = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    missing = [p.name for p in parameters if p.default is p.empty and p.kind not in variable]
+    if missing:
+        raise UsageError(
+            f"{name} takes {', '.join(missing)}, which a fixture or a caller has to give; "
+            "name a function without parameters that calls it"
+        )
+
+
+# --- concurrent calls ------------------------------------------------------------------------------------------
+
+
+def _labels(count: int) -> tuple[str, ...]:
+    """A, B, ..., Z, AA, AB, ..."""
+    letters = string.ascii_uppercase
+    names = [*letters, *(a + b for a in letters for b in letters)]
+    return tuple(names[i] if i < len(names) else f"call{i + 1}" for i in range(count))
+
+
+class ConcurrentCalls:
+    """N calls of methods on one fresh object: concurrently, or one after another."""
+
+    def __init__(self, source: ModuleSource, cls_name: str, methods: tuple[str, ...], spec: CallSpec) -> None:
+        self.source = source
+        self.cls_name = cls_name
+        self.labels = _labels(spec.calls)
+        self.methods = tuple(methods[i % len(methods)] for i in range(spec.calls))
+        self.serial: SerialOutcomes | None = None
+        self.notes: list[str] = []
+        self._setup = spec.setup
+        self._given = parse_literals(spec.args)
+        self._constructor: Arguments = Arguments()
+        self._arguments: tuple[Arguments, ...] = ()
+        self._settles = True
+        self._blocked: list[str] = []
+        if spec.setup is not None:
+            _setup_function(source, spec.setup)
+
+    # -- executing
+
+    async def concurrent(self) -> Observed:
+        """The main task of a concurrent execution."""
+        before = asyncio.all_tasks()
+        owner = await self._make_object()
+        loop = asyncio.get_running_loop()
+        tasks = [loop.create_task(self._call(owner, index), name=label) for index, label in enumerate(self.labels)]
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        del tasks
+        if self._settles:
+            await self._settle(before, timeout=None)
+        return self._observe(owner, results)
+
+    async def _sequential(self, order: Sequence[int]) -> tuple[list[Flat], tuple[Raised, ...], bool]:
+        """One sequential order: flat outcomes (one per renaming of equal calls), exceptions, whether all settled."""
+        before = asyncio.all_tasks()
+        owner = await self._make_object()
+        loop = asyncio.get_running_loop()
+        results: list[Any] = [None] * len(self.labels)
+        for index in order:
+            task = loop.create_task(self._call(owner, index), name=self.labels[index])
+            (results[index],) = await asyncio.gather(task, return_exceptions=True)
+            del task
+        settled = await self._settle(before, timeout=_SETTLE_S)
+        renamings, _ = relabellings(self._groups())
+        flats = []
+        for renaming in renamings:
+            moved = [results[renaming.index(i)] for i in range(len(results))]
+            flats.append(self._observe(owner, moved).flat)
+        return flats, self._observe(owner, results).raised, settled
+
+    def _call(self, owner: Any, index: int) -> Coroutine[Any, Any, Any]:
+        """The coroutine of one call: the method's own where it is one, so that the task is the method's task."""
+        try:
+            positional, named = self._arguments[index].make(vars(self.source.module))
+            result = getattr(owner, self.methods[index])(*positional, **named)
+        except Exception as error:  # becomes the result of this call, as it would inside a task
+            return _raise(error)
+        return result if inspect.iscoroutine(result) else _finish(result)
+
+    async def _make_object(self) -> Any:
+        if self._setup is not None:
+            return await await_anything(_setup_function(self.source, self._setup)())
+        return self._construct(self._constructor)
+
+    def _construct(self, arguments: Arguments) -> Any:
+        positional, named = arguments.make(vars(self.source.module))
+        return resolve(self.source.module, self.cls_name)(*positional, **named)
+
+    @staticmethod
+    async def _settle(before: set[asyncio.Task[Any]], timeout: float | None) -> bool:
+        """Wait for tasks that the calls left behind. True when none is left."""
+        current = asyncio.current_task()
+        for _ in range(_SETTLE_ROUNDS):
+            left = asyncio.all_tasks() - before - {current}
+            if not left:
+                return True
+            # Not gather: it would retrieve exceptions that nobody else does.
+            _, pending = await asyncio.wait(left, timeout=timeout)
+            if pending:
+                return False
+        return False
+
+    def _observe(self, owner: Any, results: Sequence[Any]) -> Observed:
+        walker = Walker(_recorder_hook())
+        walker.add(self.cls_name, owner)
+        self._add_class_state(walker)
+        raised = []
+        for label, result in zip(self.labels, results, strict=True):
+            if isinstance(result, MemoryError):
+                raise result
+            if isinstance(result, BaseException):
+                where = innermost(result.__traceback__, self.source.is_subject)
+                raised.append(Raised(label, type(result).__qualname__, error_text(result), where))
+            walker.add(f"result of {label}", result)
+        return Observed(walker.flat, tuple(raised))
+
+    def _add_class_state(self, walker: Walker) -> None:
+        """Data that the class itself holds (shared by its objects) is state as well."""
+        cls = resolve(self.source.module, self.cls_name)
+        for owner in cls.__mro__:
+            if not self.source.is_subject(getattr(sys.modules.get(owner.__module__), "__file__", None) or ""):
+                continue
+            for name, value in list(vars(owner).items()):
+                if not name.startswith("__") and isinstance(value, (list, dict, set, int, float, str)):
+                    walker.add(f"{owner.__qualname__}.{name} (of the class)", value)
+
+    # -- preparing
+
+    def use_arguments_of(self, other: ConcurrentCalls) -> None:
+        """Take over what was chosen for another variant of the same program, so that both are called alike."""
+        self._arguments, self._constructor = other._arguments, other._constructor
+
+    def argument_texts(self) -> tuple[str, ...]:
+        """ "(1, 'x')" for each call."""
+        return tuple(f"({a.text}{',' if len(a.positional) == 1 and not a.named else ''})" for a in self._arguments)
+
+    def _groups(self) -> list[int]:
+        keys = [(m, a.text) for m, a in zip(self.methods, self._arguments, strict=True)]
+        return [keys.index(key) for key in keys]
+
+    def prepare(self, run: Runner) -> None:
+        """Choose the arguments (once), then execute the sequential orders, each with two seeds.
+
+        Where the two runs differ, state of the module or the class may have survived the first: then all is done again
+        with the module executed anew before each run. What still differs is left out of the comparison.
+        """
+        if not self._arguments:
+            self._choose_arguments(run)
+        serial = self._run_orders(run, fresh=False)
+        if serial.unstable_names():
+            serial = self._run_orders(run, fresh=True)
+        self.serial = serial
+        self._take_notes(serial)
+
+    def _run_orders(self, run: Runner, fresh: bool) -> SerialOutcomes:
+        orders, complete = sequential_orders(self._groups())
+        _, all_names = relabellings(self._groups())
+        serial = SerialOutcomes(complete and all_names, call_labels=self.labels)
+        self._settles = True
+        self._blocked = []
+        failed: list[Raised] = []
+        seeds = _SEEDS + _MORE_SEEDS
+        for order in orders:
+            runs = [r for seed in seeds if (r := self._run_order(run, order, seed, fresh)) is not None]
+            if len(runs) < len(seeds):
+                continue  # blocked: a sequential order that never ends has no outcome
+            seeds = _SEEDS
+            for other in runs[1:]:
+                serial.add(runs[0][0], other[0], (*runs[0][1], *other[1]))
+            serial.orders += 1
+            self._settles = self._settles and all(r[2] for r in runs)
+            failed += runs[0][1]
+        if not serial.orders:
+            self._refuse_blocked()
+        if len(failed) == len(self.labels) * serial.orders:
+            self._refuse_failing(failed[0])
+        return serial
+
+    def _run_order(
+        self, run: Runner, order: Sequence[int], seed: int, fresh: bool
+    ) -> tuple[list[Flat], tuple[Raised, ...], bool] | None:
+        if fresh:
+            self.source.reload()
+        try:
+            result: tuple[list[Flat], tuple[Raised, ...], bool] = run(self._sequential(order), seed)
+        except (MemoryError, KeyboardInterrupt, ChaosSlothError):
+            raise
+        except BaseException as error:  # the subject may raise anything, and a run alone may never end
+            calls = ", ".join(f"{self.methods[i]}({self._arguments[i].text})" for i in order)
+            self._blocked.append(f"({calls}): {_shown(error)}")
+            return None
+        return result
+
+    def _refuse_blocked(self) -> NoReturn:
+        raise UsageError(
+            f"{self.cls_name} cannot even be called one call after another {self._blocked[0]}; "
+            f"add the method that lets it go on with --method, or {_REMEDY_SETUP}"
+        )
+
+    def _take_notes(self, serial: SerialOutcomes) -> None:
+        self.notes = [f"calls: {self._argument_summary()}"]
+        if serial.unstable_names():
+            names = ", ".join(serial.unstable_names())
+            self.notes.append(f"not compared, because it differs between equal sequential runs: {names}")
+        if self._blocked:
+            self.notes.append(f"a sequential order that does not end is no allowed outcome {self._blocked[0]}")
+        if not serial.complete:
+            self.notes.append(f"{serial.orders} sampled sequential orders of {len(self.labels)} calls, not all")
+        if not self._settles:
+            self.notes.append("background tasks outlive the calls; the state is read when the calls are done")
+
+    def _argument_summary(self) -> str:
+        calls = [f"{m}({a.text})" for m, a in zip(self.methods, self._arguments, strict=True)]
+        made = f"--setup {self._setup}" if self._setup else f"{self.cls_name}({self._constructor.text})"
+        sources = ", ".join(dict.fromkeys(a.source for a in self._arguments if a.text))
+        chosen = f" (arguments from {sources})" if sources else ""
+        return f"{', '.join(dict.fromkeys(calls))} on {made}{chosen}"
+
+    def _refuse_failing(self, failure: Raised) -> NoReturn:
+        index = self.labels.index(failure.label)
+        call = f"{self.cls_name}.{self.methods[index]}({self._arguments[index].text})"
+        text = f"{failure.type}{': ' + failure.text.splitlines()[0] if failure.text else ''}"
+        remedy = (_REMEDY_ARGS if self._arguments[index].text else "") + _REMEDY_SETUP
+        raise UsageError(f"every call raises even when it runs alone: {call} raises {text}; {remedy}")
+
+    def _choose_arguments(self, run: Runner) -> None:
+        cls = resolve(self.source.module, self.cls_name)
+        constructors = [Arguments()] if self._setup is not None else self._working_constructors(cls, run)
+        failure: UsageError | None = None
+        for constructor in constructors:
+            self._constructor = constructor
+            try:
+                chosen = self._choose_for_methods(cls, run)
+            except UsageError as error:
+                failure = failure or error
+                continue
+            self._arguments = tuple(chosen[i] for i in range(len(self.labels)))
+            return
+        assert failure is not None
+        raise failure
+
+    def _working_constructors(self, cls: type, run: Runner) -> list[Arguments]:
+        """Constructor arguments that raise nothing, best first. Raises UsageError when there are none."""
+        working: list[Arguments] = []
+        first_error: BaseException | None = None
+        for arguments in constructor_candidates(cls, vars(self.source.module)):
+            error = _attempt(run, self._construct_in_loop(arguments))
+            if error is None:
+                working.append(arguments)
+                if len(working) == _CONSTRUCTOR_TRIES:
+                    break
+            first_error = first_error or error
+        if not working:
+            assert first_error is not None
+            names = _needed(cls, bound=False)
+            needed = f" for {', '.join(names)}" if names else ""
+            raise UsageError(
+                f"{self.cls_name} cannot be constructed{' with any value tried' if names else ''}{needed}: "
+                f"{_shown(first_error)}; {_REMEDY_SETUP}"
+            )
+        return working
+
+    async def _construct_in_loop(self, arguments: Arguments) -> None:
+        self._construct(arguments)
+
+    def _choose_for_methods(self, cls: type, run: Runner) -> dict[int, Arguments]:
+        """Arguments per call. A method that needs what another one puts there is tried after the others."""
+        if self._given:
+            return {i: self._check_given(cls, i) for i in range(len(self.labels))}
+        chosen: dict[str, Arguments] = {}
+        errors: dict[str, BaseException] = {}
+        pending = list(dict.fromkeys(self.methods))
+        for attempt in range(2):
+            for method in list(pending):
+                before = [(m, a) for m, a in chosen.items()] if attempt else []
+                found = self._first_accepted(cls, method, before, run)
+                if isinstance(found, Arguments):
+                    chosen[method] = found
+                    pending.remove(method)
+                else:
+                    errors.setdefault(method, found)
+        if pending:
+            self._refuse_method(cls, pending[0], errors[pending[0]])
+        return {i: chosen[m] for i, m in enumerate(self.methods)}
+
+    def _first_accepted(
+        self, cls: type, method: str, before: Sequence[tuple[str, Arguments]], run: Runner
+    ) -> Arguments | BaseException:
+        function = getattr(cls, method)
+        bound = not isinstance(inspect.getattr_static(cls, method), (staticmethod, classmethod))
+        first_error: BaseException | None = None
+        for arguments in candidates(function, vars(self.source.module), bound=bound):
+            error = _attempt(run, self._call_alone([*before, (method, arguments)]))
+            if error is None:
+                return arguments
+            first_error = first_error or error
+        return first_error or TypeError("no arguments to try")
+
+    async def _call_alone(self, calls: Sequence[tuple[str, Arguments]]) -> None:
+        owner = await self._make_object()
+        for method, arguments in calls:
+            positional, named = arguments.make(vars(self.source.module))
+            result = getattr(owner, method)(*positional, **named)
+            await _finish(result)
+
+    def _check_given(self, cls: type, index: int) -> Arguments:
+        """--args, given once for all calls or several times in turn, must fit the method's signature."""
+        arguments = self._given[index % len(self._given)]
+        method = self.methods[index]
+        static = inspect.getattr_static(cls, method)
+        owner = [] if isinstance(static, (staticmethod, classmethod)) else [None]
+        try:
+            signature = inspect.signature(getattr(cls, method))
+        except (ValueError, TypeError):
+            return arguments
+        try:
+            signature.bind(*owner, *arguments.positional, **dict(arguments.named))
+        except TypeError as error:
+            shown = f"{self.cls_name}.{method}{signature}"
+            raise UsageError(
+                f"--args ({arguments.text}) does not fit {shown}: {error}; give one value per parameter"
+            ) from None
+        return arguments
+
+    def _refuse_method(self, cls: type, method: str, error: BaseException) -> NoReturn:
+        names = _needed(getattr(cls, method), bound=True)
+        name = f"{self.cls_name}.{method}"
+        if not names:
+            remedy = f"add the method that has to come first with --method, or {_REMEDY_SETUP}"
+            raise UsageError(f"{name}() raises even when it runs alone: {_shown(error)}; {remedy}")
+        listed = ", ".join(names)
+        raise UsageError(
+            f"no value found for {listed} that {name} accepts: {_shown(error)}; {_REMEDY_ARGS}{_REMEDY_SETUP}"
+        )
+
+
+def _attempt(run: Runner, coro: Coroutine[Any, Any, None]) -> BaseException | None:
+    """Run one try alone; the exception says that it was not accepted."""
+    try:
+        run(coro, _SEEDS[0])
+    except (MemoryError, KeyboardInterrupt, ToolError):
+        raise
+    except BaseException as error:  # the subject may raise anything, SystemExit too
+        return error
+    return None
+
+
+def _needed(function: Callable[..., Any], *, bound: bool) -> list[str]:
+    return [p.name for p in required_parameters(function, bound=bound)]
+
+
+def _shown(error: BaseException) -> str:
+    lines = error_text(error).splitlines()
+    return f"{type(error).__qualname__}{': ' + lines[0] if lines else ''}"
+
+
+async def _raise(error: BaseException) -> NoReturn:
+    raise error
+
+
+async def _finish(result: Any) -> Any:
+    """What calling a method means: await it, iterate an asynchronous generator, enter and leave a context manager."""
+    if hasattr(result, "__aiter__"):
+        return [item async for item in result]
+    if hasattr(result, "__aenter__") and not inspect.isawaitable(result):
+        async with result as entered:
+            return entered
+    return await await_anything(result)
+
+
+def _setup_function(source: ModuleSource, setup: str) -> Callable[[], Any | Awaitable[Any]]:
+    """The function of --setup "module:function"; the module may be the file's own."""
+    module_name, separator, function_name = setup.partition(":")
+    if not separator or not module_name or not function_name:
+        raise UsageError(f"--setup {setup!r} is not of the form module:function")
+    own = source.module
+    if module_name in (own.__name__, own.__name__.rpartition(".")[2], str(own.__file__).rpartition("/")[2][:-3]):
+        module = own
+    else:
+        try:
+            module = importlib.import_module(module_name)
+        except ImportError as error:
+            raise UsageError(f"--setup {setup!r}: module {module_name!r} cannot be imported: {error}") from None
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise UsageError(f"--setup {setup!r}: there is no function {function_name!r} in {module_name}")
+    refuse_parameters(f"--setup {setup}", function)
+    result: Callable[[], Any] = function
+    return result
+
+
+def _recorder_hook() -> Callable[[object, object], None] | None:
+    """How the oracle's reads reach the recorder: like any other access, when a recording run is on."""
+    record = sys.modules.get("chaossloth.subject.record")
+    if record is None or not record.recorder.enabled:
+        return None
+    add = record.recorder.add
+
+    def read(owner: object, key: object) -> None:
+        add(owner, key, "read")
+
+    return read

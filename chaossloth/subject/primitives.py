@@ -1,0 +1,583 @@
+"""Watch on asyncio's primitives: who holds what since where, who waits for what, in which order locks are taken.
+
+The hard part is to see without touching. A wrapper delegates to the original method, adds no suspension point (an
+`await` of a coroutine that does not suspend does not suspend) and changes no waiter queue, so fairness, exceptions and
+cancellation stay the standard library's own. Tasks and primitives are only referenced weakly: a lock reaches its
+waiters' futures and through them their tasks, and a task that the subject let go must stay collectable.
+
+Accesses are reported in the step in which they take effect, to the part of the primitive's state that they touch:
+
+    Lock, Semaphore   queue: order of the waiters; free: permits. `acquire` updates queue and reads free when it asks,
+                      updates free when it gets; `release` updates free; a cancelled `acquire` updates both.
+    Event             flag.              Condition   waiters (its own lock: "lock.free", "lock.queue").
+    Queue             items, getters, putters, unfinished.      Barrier   count, and "cond.*" for its own condition.
+
+A blocked operation reads what blocks it, a release updates it. A primitive's own parts (a condition's lock, a queue's
+"finished" event) are reported as keys of the whole, because only the whole has an identity that the subject knows.
+Queue contents are data too: `empty()` followed by `get_nowait()` is a check and an act; the checks that `get` and
+`put` make themselves are repeated after every wake-up and only order.
+
+Lock order as in Goodlock (Havelund 2000): an edge is noted when the second lock is *asked for*, with the locks held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import re
+import sys
+import sysconfig
+import weakref
+from asyncio import events, locks, queues
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import CodeType, FrameType
+from typing import Any, Protocol
+
+from chaossloth.evidence import Frame, LockOrderEdge, Mode
+
+__all__ = [
+    "LOOP_BOUNDARY",
+    "OWN_LOOP",
+    "AccessRecorder",
+    "GatedEdge",
+    "Permit",
+    "PrimitiveWatch",
+    "Resource",
+    "Wait",
+    "as_frame",
+    "watch",
+]
+
+Task = asyncio.Task[Any]
+Effects = tuple[tuple[str, Mode], ...]
+Position = tuple[CodeType, int]
+Part = tuple[str, str, bool]  # attribute, prefix of its keys, does the whole speak for it (Resource.hidden)
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_FOREIGN = tuple(os.path.realpath(sysconfig.get_path(p)) + os.sep for p in ("stdlib", "platstdlib"))
+_GENERATED = re.compile(r"Task-\d+")
+OWN_LOOP = os.path.join(_PACKAGE, "loop") + os.sep
+_QUEUES = queues.Queue._get.__code__.co_filename
+LOOP_BOUNDARY = events.Handle._run.__code__
+
+
+class AccessRecorder(Protocol):
+    """What the watch reports to; see `chaossloth.subject.record`."""
+
+    def add_sync(self, obj: Any, key: Any, mode: Mode) -> None: ...
+    def add(self, obj: Any, key: Any, mode: Mode) -> None: ...
+    def name_of(self, obj: Any) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class GatedEdge(LockOrderEdge):
+    """A lock-order edge with the other locks that the task held when it asked for the second one."""
+
+    gates: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Resource:
+    """One primitive seen. part_of: the primitive that it is an inner part of. mutex: one holder at most."""
+
+    ref: weakref.ref[Any]
+    kind: str
+    number: int
+    created: Position | None
+    mutex: bool
+    part_of: weakref.ref[Any] | None = None
+    prefix: str = ""
+    hidden: bool = False  # the whole (Queue, Barrier) speaks for this part: no waits, no holdings of its own
+    path: str | None = None
+    permits: list[Permit] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Owner:
+    """A task, weakly, with its name for the time when the task is gone; the number-th of that name in this run."""
+
+    ref: weakref.ref[Task]
+    name: str
+    number: int
+    held: list[Permit] = field(default_factory=list)
+    waits: list[Wait] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Permit:
+    """`owner` holds one permit of `resource`, taken at `at`."""
+
+    owner: Owner
+    resource: Resource
+    at: Position | None
+
+
+@dataclass(slots=True, eq=False)
+class Wait:
+    """`owner` asked `resource` for `operation` at `at`; innermost operation last in `owner.waits`."""
+
+    owner: Owner | None
+    resource: Resource
+    operation: str
+    at: Position | None
+    run: int
+
+
+def _outside_libraries(filename: str) -> bool:
+    """True for files outside the standard library, site-packages and this package (the default `is_subject`)."""
+    if filename.startswith("<frozen") or filename.startswith(_PACKAGE):
+        return False
+    if f"{os.sep}site-packages{os.sep}" in filename or f"{os.sep}dist-packages{os.sep}" in filename:
+        return False
+    return not os.path.realpath(filename).startswith(_FOREIGN)
+
+
+def _running_task() -> Task | None:
+    loop = events._get_running_loop()
+    return None if loop is None else asyncio.current_task(loop)
+
+
+def _name_or_coroutine(task: Task) -> str:
+    """The name that the subject gave the task, else its coroutine's: generated names count through all runs."""
+    name = task.get_name()
+    return str(getattr(task.get_coro(), "__qualname__", name)) if _GENERATED.fullmatch(name) else name
+
+
+def as_frame(position: Position | None) -> Frame | None:
+    """The position as evidence: file, line, qualified function name."""
+    return position and Frame(position[0].co_filename, position[1], position[0].co_qualname)
+
+
+class PrimitiveWatch:
+    """Wraps asyncio's primitives between `install()` and `uninstall()`; all knowledge is about the current run.
+
+    recorder:   where accesses go; None: only holdings and waits are kept.
+    is_subject: predicate on a code object's file name; positions are the innermost subject frame.
+    task_name:  names a task when it first touches a primitive; equal in every run, or edges of several runs cannot be
+                put together (asyncio's own "Task-7" counts through all runs).
+    """
+
+    def __init__(self) -> None:
+        self.recorder: AccessRecorder | None = None
+        self.task_name: Callable[[Task], str] = _name_or_coroutine
+        self.active = False
+        self._is_subject: Callable[[str], bool] = _outside_libraries
+        self._files: dict[str, str] = {}  # file name -> "subject", "loop" (this package's), "library"
+        self._originals: list[tuple[type, str, Any]] = []
+        self._resources: dict[int, Resource] = {}
+        self._owners: dict[int, Owner] = {}
+        self._owners_named: dict[str, int] = {}
+        self._edges: dict[tuple[Any, ...], tuple[Permit, Wait, tuple[Resource, ...]]] = {}
+        self._numbers: dict[str, int] = {}
+        self._numbers_before_runs: dict[str, int] | None = None
+        self._run = 0
+        self._locks_seen: set[Resource] = set()
+
+    @property
+    def is_subject(self) -> Callable[[str], bool]:
+        return self._is_subject
+
+    @is_subject.setter
+    def is_subject(self, predicate: Callable[[str], bool]) -> None:
+        self._is_subject = predicate
+        self._files = {}
+
+    def install(self) -> None:
+        """Replace the methods of asyncio's primitives. A second call does nothing."""
+        if self.active:
+            return
+        self.active = True
+        for cls, name, wrap in _wrappers(self):
+            original = cls.__dict__[name]
+            self._originals.append((cls, name, original))
+            setattr(cls, name, wrap(original))
+
+    def uninstall(self) -> None:
+        """Put the exact originals back. A second call does nothing."""
+        self.active = False
+        while self._originals:
+            cls, name, original = self._originals.pop()
+            setattr(cls, name, original)
+
+    def start_run(self) -> None:
+        """Forget the last run. Primitives that outlive it (module globals) keep number and place of creation."""
+        if self._numbers_before_runs is None:
+            self._numbers_before_runs = dict(self._numbers)
+        self._numbers = dict(self._numbers_before_runs)
+        self._resources = {key: each for key, each in self._resources.items() if each.ref() is not None}
+        for resource in self._resources.values():
+            resource.permits = []
+        self._owners, self._owners_named, self._edges, self._locks_seen = {}, {}, {}, set()
+        self._run += 1
+
+    @property
+    def locks_seen(self) -> int:
+        """How many locks and semaphores this run acquired."""
+        return len(self._locks_seen)
+
+    # -- what the audit asks ------------------------------------------------------------------------------------------
+
+    def waiting(self, task: Task) -> Wait | None:
+        """The innermost primitive operation that the task has begun and not ended."""
+        owner = self._owners.get(id(task))
+        return owner.waits[-1] if owner is not None and owner.ref() is task and owner.waits else None
+
+    def held(self, task: Task) -> tuple[Permit, ...]:
+        """The permits that the task holds, oldest first."""
+        owner = self._owners.get(id(task))
+        return tuple(owner.held) if owner is not None and owner.ref() is task else ()
+
+    def lock_order(self) -> tuple[LockOrderEdge, ...]:
+        """Edges (first held, second asked for) of this run, among locks and semaphores of value 1."""
+        involved = {
+            r: None for first, wait, gates in self._edges.values() for r in (first.resource, wait.resource, *gates)
+        }
+        names = self._distinct_names(list(involved))
+        return tuple(
+            GatedEdge(
+                names[first.resource],
+                names[wait.resource],
+                self.owner_name(first.owner),
+                as_frame(first.at),
+                as_frame(wait.at),
+                tuple(sorted(names[gate] for gate in gates)),
+            )
+            for first, wait, gates in self._edges.values()
+        )
+
+    def label(self, resource: Resource) -> str:
+        """Display name: access path where the recorder knows one, else kind, number and place of creation."""
+        whole = resource.part_of and resource.part_of()
+        if whole is not None:
+            return self.label(self._resource(whole))
+        obj = resource.ref()
+        if resource.path is None and obj is not None and self.recorder is not None:
+            resource.path = self.recorder.name_of(obj)
+        if resource.path is not None:
+            return resource.path
+        where = as_frame(resource.created)
+        place = f" created at {os.path.basename(where.file)}:{where.line}" if where else ""
+        return f"{resource.kind}#{resource.number}{place}"
+
+    def owner_name(self, owner: Owner) -> str:
+        """The task's name, numbered by first use of a primitive where several tasks of this run have it."""
+        return owner.name if self._owners_named.get(owner.name, 1) == 1 else f"{owner.name} #{owner.number}"
+
+    def _distinct_names(self, resources: list[Resource]) -> dict[Resource, str]:
+        """Two entries' locks may share one access path ("Entry._gate"); they must stay two nodes of the graph."""
+        names = {each: self.label(each) for each in resources}
+        shared = list(names.values())
+        return {each: name if shared.count(name) == 1 else f"{name} #{each.number}" for each, name in names.items()}
+
+    # -- what the wrappers tell ---------------------------------------------------------------------------------------
+
+    def created(self, obj: Any, parts: tuple[Part, ...], hidden: bool) -> None:
+        """A primitive was constructed; `parts` are the primitives that it made for itself."""
+        resource = self._resources[id(obj)] = self._new_resource(obj, self.position(), born=True)
+        resource.hidden = hidden  # a queue uses its event before its own constructor has ended
+        for attribute, prefix, hidden in parts:
+            self._adopt(obj, getattr(obj, attribute), prefix, hidden)
+
+    def _adopt(self, whole: Any, part: Any, prefix: str, hidden: bool) -> None:
+        resource = self._resource(part)
+        resource.part_of, resource.prefix, resource.hidden = weakref.ref(whole), prefix, hidden
+        if self._numbers[resource.kind] == resource.number:
+            self._numbers[resource.kind] -= 1  # numbers count what the subject made itself
+        if hidden and isinstance(part, locks.Condition):
+            self._adopt(part, part._lock, "lock.", hidden)  # type: ignore[attr-defined]
+
+    def touch(self, obj: Any, effects: Effects) -> None:
+        """Report the effects of one operation, now."""
+        recorder = self.recorder
+        if recorder is None:
+            return
+        resource, prefix = self._resource(obj), ""
+        if resource.hidden and not resource.prefix:
+            return
+        while resource.part_of is not None and (whole := resource.part_of()) is not None:
+            obj, prefix, resource = whole, resource.prefix + prefix, self._resource(whole)
+        for key, mode in effects:
+            recorder.add_sync(obj, prefix + key, mode)
+
+    def touch_items(self, queue: Any, mode: Mode) -> None:
+        """Report an access to a queue's contents as data."""
+        if self.recorder is not None:
+            self.recorder.add(queue, "items", mode)
+
+    def begin(self, obj: Any, operation: str, effects: Effects) -> Wait:
+        """The current task asks for an operation that may suspend it."""
+        self.touch(obj, effects)
+        owner = self._current_owner()
+        wait = Wait(owner, self._resource(obj), operation, self.position(), self._run)
+        if owner is not None and not wait.resource.hidden:
+            owner.waits.append(wait)
+        return wait
+
+    def begin_acquire(self, obj: Any) -> Wait:
+        """As `begin`, and note the order of locks."""
+        wait = self.begin(obj, "acquire", (("queue", "update"), ("free", "read")))
+        owner, resource = wait.owner, wait.resource
+        if resource.hidden:
+            return wait
+        self._locks_seen.add(resource)
+        if owner is not None and owner.held and resource.mutex:
+            self._note_order(owner, wait)
+        return wait
+
+    def end(self, wait: Wait, effects: Effects) -> bool:
+        """The operation is over, in whatever way. False: its run is over too (a late `close()`), nothing counts."""
+        if wait.run != self._run:
+            return False
+        owner = wait.owner
+        if owner is not None and wait in owner.waits:
+            owner.waits.remove(wait)
+        obj = wait.resource.ref()
+        if effects and obj is not None:
+            self.touch(obj, effects)
+        return True
+
+    def acquired(self, wait: Wait) -> None:
+        """The task got its permit."""
+        if self.end(wait, (("free", "update"),)) and wait.owner is not None and not wait.resource.hidden:
+            permit = Permit(wait.owner, wait.resource, wait.at)
+            wait.resource.permits.append(permit)
+            wait.owner.held.append(permit)
+
+    def released(self, obj: Any) -> None:
+        """A permit was given back: the current task's youngest, else (hand-over between tasks) the oldest of all."""
+        permits = self._resource(obj).permits
+        if not permits:
+            return
+        owner = self._current_owner()
+        permit = next((each for each in reversed(permits) if each.owner is owner), permits[0])
+        permits.remove(permit)
+        permit.owner.held.remove(permit)
+
+    def position(self) -> Position | None:
+        """Innermost subject frame of the running task, or None; ends where the loop begins."""
+        frame: FrameType | None = sys._getframe(2)
+        known = self._files
+        while frame is not None and (code := frame.f_code) is not LOOP_BOUNDARY:
+            kind = known.get(code.co_filename) or self._classify(code.co_filename)
+            if kind == "subject":
+                return code, frame.f_lineno
+            if kind == "loop":
+                return None
+            frame = frame.f_back
+        return None
+
+    def _classify(self, filename: str) -> str:
+        kind = "subject" if self._is_subject(filename) else "loop" if filename.startswith(OWN_LOOP) else "library"
+        self._files[filename] = kind
+        return kind
+
+    # -- bookkeeping --------------------------------------------------------------------------------------------------
+
+    def _note_order(self, owner: Owner, wait: Wait) -> None:
+        holdings = [each for each in owner.held if each.resource.mutex]
+        if any(each.resource is wait.resource for each in holdings):
+            return  # a second acquisition of the same lock is a self-deadlock, not an order
+        for first in holdings:
+            gates = tuple(each.resource for each in holdings if each is not first)
+            key = (first.resource, wait.resource, owner, first.at, wait.at, frozenset(gates))
+            if key not in self._edges:
+                self._edges[key] = (first, wait, gates)
+                for each in (first.resource, wait.resource, *gates):
+                    self.label(each)  # asked for now: the lock may be gone at the end of the run
+
+    def _current_owner(self) -> Owner | None:
+        task = _running_task()
+        if task is None:
+            return None
+        owner = self._owners.get(id(task))
+        if owner is None or owner.ref() is not task:
+            name = self.task_name(task)
+            number = self._owners_named[name] = self._owners_named.get(name, 0) + 1
+            owner = self._owners[id(task)] = Owner(weakref.ref(task), name, number)
+        return owner
+
+    def _resource(self, obj: Any) -> Resource:
+        resource = self._resources.get(id(obj))
+        if resource is None or resource.ref() is not obj:
+            resource = self._resources[id(obj)] = self._new_resource(obj, None)
+        return resource
+
+    def _new_resource(self, obj: Any, created: Position | None, born: bool = False) -> Resource:
+        kind = type(obj).__name__
+        number = self._numbers[kind] = self._numbers.get(kind, 0) + 1
+        # A semaphore met only after its creation may have had any value: no claim is made about its order.
+        mutex = isinstance(obj, locks.Lock) or (born and isinstance(obj, locks.Semaphore) and obj._value == 1)
+        return Resource(weakref.ref(obj), kind, number, created, mutex)
+
+
+# -- the wrappers: as few lines as possible, since they run inside the subject ----------------------------------------
+
+Wrap = Callable[[Any], Any]
+
+
+def _constructor(watch: PrimitiveWatch, *parts: Part) -> Wrap:
+    def wrap(original: Any) -> Any:
+        @functools.wraps(original)
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            original(self, *args, **kwargs)
+            if watch.active:
+                given = (*args, *kwargs.values())
+                own = tuple(p for p in parts if all(getattr(self, p[0]) is not each for each in given))
+                watch.created(self, own, sys._getframe(1).f_code.co_filename == _QUEUES)
+
+        return __init__
+
+    return wrap
+
+
+def _instant(watch: PrimitiveWatch, done: Effects, refused: Effects = (), data: Mode | None = None) -> Wrap:
+    """A method that cannot suspend. refused: its effects when it raises; data: its access to a queue's contents."""
+
+    def wrap(original: Any) -> Any:
+        @functools.wraps(original)
+        def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if not watch.active:
+                return original(self, *args, **kwargs)
+            try:
+                result = original(self, *args, **kwargs)
+            except BaseException:
+                watch.touch(self, refused or done)
+                if data is not None:
+                    watch.touch_items(self, "read")
+                raise
+            watch.touch(self, done)
+            # The checks inside Queue.get and Queue.put are repeated after every wake-up: they decide nothing.
+            if data is not None and (data != "read" or sys._getframe(1).f_code.co_filename != _QUEUES):
+                watch.touch_items(self, data)
+            return result
+
+        return method
+
+    return wrap
+
+
+def _release(watch: PrimitiveWatch) -> Wrap:
+    report = _instant(watch, (("free", "update"),), (("free", "read"),))
+
+    def wrap(original: Any) -> Any:
+        @functools.wraps(original)
+        def release(self: Any) -> None:
+            original(self)
+            if watch.active:
+                watch.released(self)
+
+        return functools.wraps(original)(report(release))
+
+    return wrap
+
+
+def _acquire(watch: PrimitiveWatch) -> Wrap:
+    def wrap(original: Any) -> Any:
+        @functools.wraps(original)
+        async def acquire(self: Any) -> Any:
+            if not watch.active:
+                return await original(self)
+            wait = watch.begin_acquire(self)
+            try:
+                result = await original(self)
+            except BaseException:
+                watch.end(wait, (("queue", "update"), ("free", "update")))
+                raise
+            watch.acquired(wait)
+            return result
+
+        return acquire
+
+    return wrap
+
+
+def _parking(watch: PrimitiveWatch, operation: str, before: Effects, after: Effects = ()) -> Wrap:
+    """A coroutine method without arguments that may suspend."""
+
+    def wrap(original: Any) -> Any:
+        @functools.wraps(original)
+        async def method(self: Any) -> Any:
+            if not watch.active:
+                return await original(self)
+            wait = watch.begin(self, operation, before)
+            try:
+                return await original(self)
+            finally:
+                watch.end(wait, after)
+
+        return method
+
+    return wrap
+
+
+def _put(watch: PrimitiveWatch) -> Wrap:
+    def wrap(original: Any) -> Any:
+        @functools.wraps(original)
+        async def put(self: Any, item: Any) -> Any:
+            if not watch.active:
+                return await original(self, item)
+            wait = watch.begin(self, "put", (("putters", "update"),))
+            try:
+                return await original(self, item)
+            finally:
+                watch.end(wait, (("putters", "update"),))
+
+        return put
+
+    return wrap
+
+
+def _property(watch: PrimitiveWatch, effects: Effects) -> Wrap:
+    return lambda original: property(_instant(watch, effects)(original.fget))
+
+
+def _wrappers(watch: PrimitiveWatch) -> Iterator[tuple[type, str, Wrap]]:
+    free: Effects = (("free", "read"),)
+    yield locks.Lock, "__init__", _constructor(watch)
+    yield locks.Lock, "locked", _instant(watch, free)
+    yield locks.Semaphore, "__init__", _constructor(watch)
+    yield locks.Semaphore, "locked", _instant(watch, (*free, ("queue", "read")))
+    yield locks.BoundedSemaphore, "release", _instant(watch, free)
+    for lock in (locks.Lock, locks.Semaphore):
+        yield lock, "acquire", _acquire(watch)
+        yield lock, "release", _release(watch)
+    yield locks.Event, "__init__", _constructor(watch)
+    yield locks.Event, "wait", _parking(watch, "wait", (("flag", "read"),))
+    yield locks.Event, "is_set", _instant(watch, (("flag", "read"),))
+    for name in ("set", "clear"):
+        yield locks.Event, name, _instant(watch, (("flag", "write"),))
+    waiters: Effects = (("waiters", "update"),)
+    yield locks.Condition, "__init__", _constructor(watch, ("_lock", "lock.", False))
+    yield locks.Condition, "wait", _parking(watch, "wait", waiters, waiters)
+    yield locks.Condition, "notify", _instant(watch, waiters)
+    count: Effects = (("count", "update"),)
+    yield locks.Barrier, "__init__", _constructor(watch, ("_cond", "cond.", True))
+    for name in ("wait", "reset", "abort"):
+        yield locks.Barrier, name, _parking(watch, name, count, count)
+    for name in ("n_waiting", "broken"):
+        yield locks.Barrier, name, _property(watch, (("count", "read"),))
+    yield from _queue_wrappers(watch)
+
+
+def _queue_wrappers(watch: PrimitiveWatch) -> Iterator[tuple[type, str, Wrap]]:
+    getters: Effects = (("getters", "update"),)
+    items: Effects = (("items", "read"),)
+    taken: Effects = (("items", "update"),)
+    unfinished: Effects = (("unfinished", "update"),)
+    yield queues.Queue, "__init__", _constructor(watch, ("_finished", "", True))
+    yield queues.Queue, "get", _parking(watch, "get", getters, getters)
+    yield queues.Queue, "put", _put(watch)
+    yield queues.Queue, "join", _parking(watch, "join", (("unfinished", "read"),))
+    yield queues.Queue, "task_done", _instant(watch, unfinished)
+    for name in ("qsize", "empty", "full"):
+        yield queues.Queue, name, _instant(watch, items, data="read")
+    yield queues.Queue, "get_nowait", _instant(watch, taken, items, data="update")
+    yield queues.Queue, "put_nowait", _instant(watch, taken + unfinished, items, data="update")
+    if hasattr(queues.Queue, "shutdown"):  # 3.13
+        everything = (*taken, *unfinished, *getters, ("putters", "update"))
+        yield queues.Queue, "shutdown", _instant(watch, everything, data="update")
+
+
+watch = PrimitiveWatch()

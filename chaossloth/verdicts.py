@@ -1,0 +1,127 @@
+"""What the figures allow to be said: verdict words with their bounds, and the outcome of an investigation.
+
+The only place that turns counts into words. Never says more than was shown: an empty search is "proven" only when nothing
+was drawn, nothing was real, nothing was unobservable and no run was cut short; a budget that ran out is "bounded".
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from chaossloth.errors import SubjectUnusable
+from chaossloth.evidence import AwaitTiming, Bounds, Finding, Investigation, Label, Natural, OutcomeWord, StarvationEntry, Verdict
+
+__all__ = ["of_search", "outcome_of", "starving", "timings"]
+
+_STRATEGIES = ("bounded deviations", "random", "PCT")
+
+
+def of_search(figures: Sequence[Mapping[str, Any]], calls: int | None, natural: Natural | None = None) -> Verdict:
+    """The verdict over one or several labels' searches (their JSON figures), in the order in which they were made."""
+    made = [f for f in figures if f["executions"]]
+    executions = {str(f["label"]): int(f["executions"]) for f in made}
+    total = sum(executions.values())
+    failures = sum(f["failures"] for f in made)
+    unobservable = tuple(sorted({u for f in made for u in f["unobservable"]}))
+    real_io = tuple(sorted({r for f in made for r in f["real_io"]}))
+    refused = tuple(f["unsupported"] for f in figures if "unsupported" in f)
+    word = _word(made, failures, unobservable, refused, natural)
+    floors = [f["pct"] for f in made if f["pct"]]
+    return Verdict(
+        word=word,
+        bounds=_bounds(made, calls, (*real_io, *refused)),
+        executions=total,
+        executions_by_label=executions,
+        distinct=max((f["distinct"] for f in made), default=None),
+        failures=failures,
+        unobservable=unobservable,
+        pct_floor=floors[-1] if floors and not failures else None,
+    )
+
+
+def _word(
+    made: Sequence[Mapping[str, Any]], failures: int, unobservable: tuple[str, ...], refused: tuple[str, ...], natural: Natural | None
+) -> Any:
+    if not made or refused:
+        return "sampled" if natural is not None and natural.runs else "inconclusive"
+    if unobservable:
+        return "unobservable"
+    return "proven" if not failures and all(f["exhausted"] for f in made) else "bounded"
+
+
+def _bounds(made: Sequence[Mapping[str, Any]], calls: int | None, real_io: tuple[str, ...]) -> Bounds:
+    labels: tuple[Label, ...] = tuple(f["label"] for f in made)
+    draws = any(f["draws"] for f in made)
+    stall_ms = max((f["stall_s"] for f in made), default=0.0) * 1000
+    return Bounds(
+        labels=labels,
+        calls=calls,
+        seeds=max((f["seeds"] for f in made), default=0),
+        durations=("drawn from seeds" if draws else "as written") + f", the loop stalls at most {stall_ms:g} ms at a time",
+        bypass_bound=made[-1]["bypass_bound"] if "reorder" in labels else None,
+        max_steps=20_000 if made else 0,
+        strategies=_STRATEGIES if made else (),
+        real_io=real_io,
+    )
+
+
+def outcome_of(
+    finding: Finding | None, result: Investigation, figures: Mapping[Label, Mapping[str, Any]], repair: bool, cut_short: bool
+) -> tuple[OutcomeWord, str]:
+    """Outcome and its one sentence."""
+    if finding is not None:
+        if not repair:
+            return "found", "a failing interleaving is reproduced on demand"
+        if finding.repair is not None and finding.repair.verified:
+            return "repaired", "the patch passes every rung that was tried"
+        if cut_short and finding.no_repair_reason is None:
+            return "found", "a failing interleaving was found; the work ended before a repair was judged"
+        return "no-repair", finding.no_repair_reason or "no candidate survived"
+    if cut_short:
+        return "inconclusive", "the work ended before the search did"
+    natural = result.natural
+    refused = [f["unsupported"] for f in figures.values() if "unsupported" in f]
+    if natural is not None and natural.failures:
+        first = natural.messages[0] if natural.messages else "a failure"
+        return "inconclusive", f"{natural.failures} of {natural.runs} natural runs fail ({first}), but no controlled execution did"
+    if refused:
+        return "inconclusive", refused[0]
+    if not any(f["executions"] for f in figures.values()):
+        return "inconclusive", "nothing was executed"
+    if all(f["truncated"] == f["executions"] for f in figures.values()):
+        return "inconclusive", "every execution met the step limit"
+    return "clean", "nothing failed within the bounds"
+
+
+_ENTRY = re.compile(r"(?P<file>.*):(?P<line>\d+) (?P<function>.*)")
+
+
+def starving(lost: SubjectUnusable, is_own: Callable[[str], bool]) -> StarvationEntry:
+    """The step that never ended, as an entry of the starvation audit: its innermost line in the subject."""
+    entries = [match for entry in lost.stack if (match := _ENTRY.fullmatch(entry))]
+    own = [match for match in entries if is_own(match["file"])] or entries
+    if not own:
+        return StarvationEntry("", 0, "", None, lost.detail, lost.stack)
+    return StarvationEntry(own[0]["file"], int(own[0]["line"]), own[0]["function"], None, lost.detail, lost.stack)
+
+
+def timings(table: Mapping[str, Any]) -> tuple[AwaitTiming, ...]:
+    """The telemetry table (rows: runs, columns: await sites, µs) as one entry per site; the table itself stays in memory."""
+    failed = table["failed"]
+    entries = []
+    for number, site in enumerate(table["columns"]):
+        column = [row[number] for row in table["rows"]]
+        reached = [value for value in column if value is not None]
+        if not reached:
+            continue
+        failing = [v for v, bad in zip(column, failed, strict=True) if v is not None and bad]
+        passing = [v for v, bad in zip(column, failed, strict=True) if v is not None and not bad]
+        entries.append(AwaitTiming(site, len(reached), statistics.median(reached), _median(failing), _median(passing)))
+    return tuple(entries)
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return statistics.median(values) if values else None

@@ -1,0 +1,118 @@
+"""The worker process: `python -m chaossloth.worker`, started by `subject.isolate.Worker`. Runs the subject, answers requests.
+
+Order matters here: the deterministic sources are installed before anything of the subject is imported, so that its
+`from random import uniform` binds what a run can own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from chaossloth.errors import ToolError
+from chaossloth.evidence import Target, as_json
+from chaossloth.explore.execute import run_alone
+from chaossloth.loop import virtual
+from chaossloth.session import Session
+from chaossloth.subject.channel import guard, serve
+from chaossloth.subject.calls import CallSpec
+from chaossloth.subject.entry import Program, build_program
+from chaossloth.subject.loader import Loader
+from chaossloth.subject.locate import Located
+from chaossloth.subject.oracle import different_behaviour
+from chaossloth.subject.primitives import watch
+from chaossloth.subject.record import recorder
+from chaossloth.subject.recorder import short_text
+
+__all__ = ["Subject", "main"]
+
+
+class Subject:
+    """The located subject in this process; loads its variants."""
+
+    def __init__(self) -> None:
+        self._located: Located | None = None
+        self._loader: Loader | None = None
+        self._program: Program | None = None
+        self._spec = CallSpec()
+
+    def open(
+        self, include: Sequence[str], setup: str | None, calls: int, args: Sequence[str], **located: Any
+    ) -> dict[str, Any]:
+        """Take what `locate` found in the command's process. Nothing is imported yet but --include packages are looked up."""
+        self._located = Located.from_json(located)
+        self._loader = Loader(self._located.context, list(include))
+        self._spec = CallSpec(calls, tuple(args), setup)
+        guard.is_subject = self.is_subject
+        watch.is_subject = self.is_subject
+        watch.recorder = recorder
+        return {}
+
+    def program(self, instrumented: bool, overrides: Mapping[str, str]) -> Program:
+        """The program of one variant, ready to be executed; the primitives are watched only where it is instrumented."""
+        if self._loader is None or self._located is None:
+            raise ToolError("program() before open()")
+        if instrumented:
+            watch.install()
+        else:
+            watch.uninstall()
+        self._loader.load(instrumented, overrides)
+        program = build_program(self._located.choice, self._loader, self._spec)
+        program.prepare(run_alone)
+        self._program = program
+        return program
+
+    def refresh(self) -> Program:
+        """The present program with its modules' state made new."""
+        assert self._loader is not None and self._program is not None
+        self._loader.reload()
+        return self._program
+
+    def is_subject(self, filename: str) -> bool:
+        return self._loader is not None and self._loader.is_subject(filename)
+
+    def describe(self) -> dict[str, Any]:
+        """What is executed, for the report."""
+        located, loader, program = self._located, self._loader, self._program
+        assert located is not None and loader is not None and program is not None
+        choice = located.choice
+        calls = choice.kind == "calls"
+        target = Target(
+            path=str(located.path),
+            cls=choice.cls if calls else None,
+            methods=choice.methods if calls else (),
+            test=None if calls else choice.name,
+            calls=self._spec.calls,
+            arguments=program.arguments,
+            how_chosen=located.how_chosen,
+        )
+        serial = program.serial
+        unstable = [f"not compared, since it differs between two sequential runs: {n}" for n in serial.unstable_names()] if serial else []
+        notes = [*program.notes, *loader.notes, *(f"not chosen: {each}" for each in located.alternatives), *unstable]
+        return {"target": as_json(target), "notes": list(dict.fromkeys(notes))}
+
+    def skipped(self) -> list[str]:
+        """What the instrumentation of the present variant left as it was."""
+        return list(self._loader.skipped) if self._loader is not None else []
+
+    @staticmethod
+    def show(result: Any) -> str:
+        """Short text of a scenario's result; outcomes of concurrent calls are compared by the oracle."""
+        return "" if hasattr(result, "flat") else short_text(result)
+
+    @staticmethod
+    def behaviour_changed(before: Program, after: Program) -> str | None:
+        """A sentence where two programs' calls, one after another, do not have the same outcomes."""
+        if before.serial is None or after.serial is None:
+            return None
+        return different_behaviour(before.serial, after.serial)
+
+
+def main() -> None:
+    virtual.install()
+    subject = Subject()
+    serve({"open": subject.open, **Session(subject).operations()})
+
+
+if __name__ == "__main__":
+    main()
