@@ -328,6 +328,7 @@ class LockOrderEdge:
     task: str
     first_at: Frame | None
     second_at: Frame | None
+    gates: tuple[str, ...] = ()  # the other locks that the task held when it asked for `second`
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,6 +187,8 @@ class _ForcedRun(StockRun):
         self._stalls = {(task, step): us / 1e6 for task, step, us in plan.stalls}
         self._start: float | None = None
         self._reached = 0  # groups of which a timer has fired
+        self._fired_at = 0  # the poll that delivered the last of them
+        self._planned: list[_Fires] = []  # scheduled and not fired
         self._yielding: Actor | None = None  # its task has just made a bare yield that shall take time
         self._real_call_at: Callable[..., Any] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -233,13 +235,32 @@ class _ForcedRun(StockRun):
         else:
             self._rehearsal.asked.setdefault(entry, (self._reached, when - self._loop.time()))
             number, position = place
-            callback = _Fires(self, number, callback)
+            delivery = _Fires(self, number, callback)
             when = self._start + self._slots[number] + position * _SPREAD_S
+            handle = delivery.handle = self._real_call_at(when, delivery, *args, context=context)
+            self._planned.append(delivery)
+            return handle
         return self._real_call_at(when, callback, *args, context=context)
 
-    def fired(self, group: int) -> None:
-        """A planned timer of this group is delivered."""
-        self._reached = max(self._reached, group + 1)
+    def postponed(self, delivery: _Fires, args: tuple[Any, ...]) -> bool:
+        """True when the process slept through more than one slot: a later group waits until the earlier one is through.
+
+        Deliveries that a late loop finds due at the same poll would else share a round.
+        """
+        assert self._loop is not None and self._real_call_at is not None and self.selector is not None
+        poll = self.selector.polled_ns
+        same_poll = delivery.group >= self._reached > 0 and self._fired_at == poll
+        if not same_poll and not any(other.group < delivery.group and other.pending() for other in self._planned):
+            return False
+        self._real_call_at(self._loop.time() + self._gap, delivery, *args)
+        return True
+
+    def fired(self, delivery: _Fires) -> None:
+        """A planned timer is delivered."""
+        assert self.selector is not None
+        self._planned.remove(delivery)
+        self._reached = max(self._reached, delivery.group + 1)
+        self._fired_at = self.selector.polled_ns
 
     # ------------------------------------------------------------------ yields and stalls
 
@@ -298,15 +319,22 @@ class _Callback:
 
 
 class _Fires:
-    """A planned delivery: says that its group is reached, then calls on."""
+    """A planned delivery: says that its group is reached, then calls on; postponed when it would come out of turn."""
 
-    __slots__ = ("__wrapped__", "_group", "_run")
+    __slots__ = ("__wrapped__", "_run", "group", "handle")
 
     def __init__(self, run: _ForcedRun, group: int, callback: Callable[..., Any]) -> None:
         self.__wrapped__ = callback
         self._run = run
-        self._group = group
+        self.group = group
+        self.handle: asyncio.TimerHandle | None = None  # what the program holds, and may cancel
+
+    def pending(self) -> bool:
+        """Neither fired nor cancelled."""
+        return self.handle is not None and not self.handle.cancelled()
 
     def __call__(self, *args: Any) -> None:
-        self._run.fired(self._group)
-        self.__wrapped__(*args)
+        if self.pending() and not self._run.postponed(self, args):
+            self._run.fired(self)
+            self.handle = None
+            self.__wrapped__(*args)

@@ -395,7 +395,7 @@ def lock_order_cycles(edges: Iterable[LockOrderEdge]) -> tuple[tuple[LockOrderEd
     known = list(dict.fromkeys(edges))
     between: dict[tuple[str, str], list[tuple[LockOrderEdge, frozenset[str]]]] = {}
     for edge in known:
-        between.setdefault((edge.first, edge.second), []).append((edge, _gates(edge, known) | {edge.first}))
+        between.setdefault((edge.first, edge.second), []).append((edge, frozenset(edge.gates) | {edge.first}))
     graph = nx.DiGraph(list(between))
     found = []
     for cycle in itertools.islice(nx.simple_cycles(graph, length_bound=_MAX_LENGTH), _MAX_CYCLES):
@@ -405,20 +405,6 @@ def lock_order_cycles(edges: Iterable[LockOrderEdge]) -> tuple[tuple[LockOrderEd
         if len(around) > 1 and (possible := _simultaneous(choices)) is not None:
             found.append(possible)
     return tuple(sorted(found, key=lambda each: (len(each), [edge.first for edge in each])))
-
-
-def _gates(edge: LockOrderEdge, known: Sequence[LockOrderEdge]) -> frozenset[str]:
-    """Other locks held when the second was asked for. Edges that do not tell: those held around both, by the edges."""
-    told = getattr(edge, "gates", None)
-    if told is not None:
-        return frozenset(told)
-    own = [each for each in known if each.task == edge.task and each.first not in (edge.first, edge.second)]
-    around_first = {each.first for each in own if each.second == edge.first and each.second_at == edge.first_at}
-    return frozenset(
-        each.first
-        for each in own
-        if each.second == edge.second and each.second_at == edge.second_at and each.first in around_first
-    )
 
 
 def _simultaneous(

@@ -91,7 +91,7 @@ class Session:
     def _figures(self, result: SearchResult) -> dict[str, Any]:
         executor = self._controlled()
         floor = pct_floor(result)
-        edges = tuple(result.lock_order.values())
+        edges = sorted(result.lock_order, key=repr)
         figures: dict[str, Any] = {
             "label": result.label,
             "executions": result.executions,

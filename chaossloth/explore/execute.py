@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import traceback
+from collections import Counter
 from asyncio import events
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
@@ -19,13 +20,13 @@ from chaossloth import evidence
 from chaossloth.evidence import Frame, Outcome
 from chaossloth.explore.schedule import Schedule, checksum
 from chaossloth.explore.strategy import Deviate
-from chaossloth.liveness import describe_deadlock, detect_livelock
+from chaossloth.liveness import describe_deadlock, detect_livelock, suspended_at
 from chaossloth.loop.controlled import Chooser, ControlledLoop, LoopStopped, Model, Run
 from chaossloth.loop.virtual import sources
 from chaossloth.subject.primitives import watch
 from chaossloth.subject.record import recorder
 
-__all__ = ["Execution", "Executor", "Program", "Unsupported", "run_alone"]
+__all__ = ["Execution", "Executor", "Program", "Unsupported", "display_names", "run_alone"]
 
 
 class Program(Protocol):
@@ -96,6 +97,7 @@ class Executor:
         self._stale = False
         self._loop = ControlledLoop()
         self._extra: list[ControlledLoop] = []
+        watch.task_name = self._task_label
 
     def execute(self, chooser: Chooser, model: Model, seed: int, detail: bool = False, record: bool = True) -> Execution:
         """One execution; raises Unsupported where the loop cannot follow."""
@@ -161,11 +163,18 @@ class Executor:
         self._extra.append(loop)
         return loop
 
+    def _task_label(self, task: asyncio.Task[Any]) -> str:
+        """Equal in every execution, unlike the names that asyncio counts up."""
+        loops = [self._loop, *self._extra]
+        proc = next((found for loop in loops if (found := loop.proc_of(task)) is not None), None)
+        return proc.label if proc is not None else task.get_name()
+
     # ------------------------------------------------------------------ how it ended
 
     def _on_stop(self, stopped: LoopStopped, loop: ControlledLoop) -> None:
         if stopped.kind == "deadlock":
-            names = {id(proc.ref()): proc.name for proc in loop.run.procs if proc.ref is not None}
+            shown = display_names(loop.run)
+            names = {id(proc.ref()): shown[proc.key] for proc in loop.run.procs if proc.ref is not None}
             loop.run.deadlock = describe_deadlock(loop.unfinished(), lambda task: names.get(id(task), task.get_name()))
 
     def _judge(self, run: Run, result: Any, error: BaseException | None) -> Outcome:
@@ -188,8 +197,10 @@ class Executor:
         return Outcome(False, "exception", type(run.ended).__name__, run.ended.detail)
 
     def _livelock(self, run: Run) -> Outcome:
-        names = {proc.key: proc.name for proc in run.procs}
-        tail = [(names[key], Frame("", 0, key)) for key, _ in run.order[-400:]]
+        names = display_names(run)
+        tasks = {proc.key: proc.ref() for proc in run.procs if proc.ref is not None}
+        places = {key: suspended_at(task) for key, task in tasks.items() if task is not None}
+        tail = [(names[key], place) for key, _ in run.order[-400:] if (place := places.get(key)) is not None]
         repeating = detect_livelock(tail)
         assert run.ended is not None
         return Outcome(False, "livelock", None, run.ended.detail + (f"; it repeats: {repeating}" if repeating else ""))
@@ -230,6 +241,13 @@ class Executor:
     def replay(self, schedule: Schedule, detail: bool = False, strict: bool = False) -> Execution:
         chooser = Deviate(dict(schedule.deviations), strict)
         return self.execute(chooser, self.model(schedule.label), schedule.seed, detail)
+
+
+def display_names(run: Run) -> dict[str, str]:
+    """Identity -> name for people; where several tasks have one name, the place in the order of creation is added."""
+    tasks = [proc for proc in run.procs if proc.is_task]
+    several = {name for name, count in Counter(proc.name for proc in tasks).items() if count > 1}
+    return {proc.key: proc.label if proc.is_task and proc.name in several else proc.name for proc in run.procs}
 
 
 def _advance(run: Run, seconds: float) -> None:

@@ -51,7 +51,7 @@ class SearchResult:
     interrupted: bool = False
     signatures: set[int] = field(default_factory=set)
     passed: list[Execution] = field(default_factory=list)
-    lock_order: dict[tuple[str, str, str], LockOrderEdge] = field(default_factory=dict)
+    lock_order: set[LockOrderEdge] = field(default_factory=set)
     max_steps: int = 0
     max_procs: int = 0
     max_choices: int = 0
@@ -72,7 +72,7 @@ class SearchResult:
         self.seeds.add(execution.schedule.seed)
         self.signatures.add(signature(run.steps))
         for edge in execution.lock_order:
-            self.lock_order.setdefault((edge.first, edge.second, edge.task), edge)
+            self.lock_order.add(edge)
         if execution.truncated:
             self.truncated += 1
         elif execution.failed:

@@ -6,28 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from chaossloth.evidence import Frame, Step, Trace
-from chaossloth.explore.execute import Execution
+from chaossloth.explore.execute import Execution, display_names
 from chaossloth.subject.record import recorder
 
-__all__ = ["display_names", "to_trace"]
-
-
-def display_names(execution: Execution) -> dict[str, str]:
-    """Identity -> name for people; two tasks of one name become "name" and "name #2"."""
-    seen: dict[str, int] = {}
-    names: dict[str, str] = {}
-    for proc in execution.run.procs:
-        if not proc.is_task:
-            names[proc.key] = proc.name
-            continue
-        seen[proc.name] = seen.get(proc.name, 0) + 1
-        names[proc.key] = proc.name if seen[proc.name] == 1 else f"{proc.name} #{seen[proc.name]}"
-    return names
+__all__ = ["to_trace"]
 
 
 def to_trace(execution: Execution, is_subject: Callable[[str], bool]) -> Trace:
     """The steps of an execution made with detail=True."""
-    names = display_names(execution)
+    names = display_names(execution.run)
     steps = []
     for index, raw in enumerate(execution.run.steps):
         steps.append(

@@ -77,14 +77,18 @@ class Model:
 
 
 class Proc:
-    """A task or callback: its identity in every execution, and the counters from which its children's follow."""
+    """A task or callback: its identity in every execution, and the counters from which its children's follow.
 
-    __slots__ = ("key", "number", "name", "ref", "tasks", "callbacks", "timers", "yields", "steps", "is_task")
+    name: the task's given name, else its coroutine's; label: the same made unique, equal in every execution.
+    """
 
-    def __init__(self, key: str, number: int, name: str, is_task: bool) -> None:
+    __slots__ = ("key", "label", "number", "name", "ref", "tasks", "callbacks", "timers", "yields", "steps", "is_task")
+
+    def __init__(self, key: str, number: int, name: str, is_task: bool, given: bool = False) -> None:
         self.key = key
         self.number = number
         self.name = name
+        self.label = name if given or "." not in key else f"{name} #{key.rpartition('.')[2]}"
         self.is_task = is_task
         self.ref: weakref.ref[asyncio.Task[Any]] | None = None
         self.tasks = self.callbacks = self.timers = self.yields = self.steps = 0
@@ -262,11 +266,11 @@ class ControlledLoop(asyncio.AbstractEventLoop):
 
     # ------------------------------------------------------------------ identity
 
-    def _proc(self, key: str, name: str, is_task: bool) -> Proc:
+    def _proc(self, key: str, name: str, is_task: bool, given: bool = False) -> Proc:
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self._numbers) + 1
-        proc = Proc(key, number, name, is_task)
+        proc = Proc(key, number, name, is_task, given)
         self.run.procs.append(proc)
         return proc
 
@@ -281,7 +285,7 @@ class ControlledLoop(asyncio.AbstractEventLoop):
         assert creator is not None
         creator.tasks += 1
         key = child_identity(creator.key, creator.tasks) if creator.key else str(creator.tasks - 1)
-        return self._proc(key, _display_name(coro, name), True)
+        return self._proc(key, _display_name(coro, name), True, name is not None)
 
     def proc_of(self, task: asyncio.Task[Any]) -> Proc | None:
         return self._by_task.get(id(task))

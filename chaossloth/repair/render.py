@@ -6,7 +6,7 @@ plan copies the source of kept statements verbatim, so comments, quotes, blank l
 statement moves one level in, white space is added at line starts only, never inside a string literal. `Draft.finish`
 parses the new text and compares it with the new tree: a difference discards the candidate.
 
-The comparison dumps only the top-level statements that an edit or a node operation touched. The others must have
+The comparison dumps only the top-level statements and class members that the tree surgery touched. The others must have
 exactly the same text as before; the parser is deterministic, so the same text has the same tree. This keeps a candidate
 for one class of a 3,000 line module affordable (dumping such a module costs 0.1 s, a search has dozens of candidates).
 """
@@ -14,7 +14,6 @@ for one class of a 3,000 line module affordable (dumping such a module costs 0.1
 from __future__ import annotations
 
 import ast
-import copy
 import difflib
 import hashlib
 from collections.abc import Sequence
@@ -75,9 +74,8 @@ class Draft:
 
     module: ModuleSource
     edits: list[Edit] = field(default_factory=list)
-    _memo: dict[int, object] = field(default_factory=dict)
+    _copies: dict[ast.AST, ast.AST] = field(default_factory=dict)
     _body: list[ast.stmt] = field(default_factory=list)
-    _touched: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._body = list(self.module.tree.body)
@@ -90,26 +88,26 @@ class Draft:
         return ast.Module(body=self._body, type_ignores=[])
 
     def copy(self, node: ast.AST) -> ast.AST:
-        """The counterpart of an original node in the transformed tree; its top-level statement is copied first."""
-        if id(node) not in self._memo:
-            top = node
-            for above in self.module.ancestors(node):
-                if not isinstance(above, ast.Module):
-                    top = above
-            assert isinstance(top, ast.stmt)
-            position = self._body.index(top)
-            self._body[position] = copy.deepcopy(top, self._memo)
-            self._touched.add(id(self._body[position]))
-        found = self._memo[id(node)]
-        assert isinstance(found, ast.AST)
-        return found
+        """The counterpart of an original node in the transformed tree: free to be changed, lists included.
+
+        Only the path from the module to the node is copied; everything beside it is shared with the original tree, and
+        never changed. A node must be copied before `replace_run` moves it elsewhere.
+        """
+        if node not in self._copies:
+            twin = _shallow(node)
+            above = self.module.parents[node]
+            if isinstance(above, ast.Module):
+                self._body[next(i for i, s in enumerate(self._body) if s is node)] = twin  # type: ignore[call-overload]
+            else:
+                _substitute(self.copy(above), node, twin)
+            self._copies[node] = twin
+        return self._copies[node]
 
     def replace_run(self, block: Block, first: ast.stmt, last: ast.stmt, nodes: Sequence[ast.AST]) -> None:
         """Put `nodes` where the copies of the statements first..last stand (nodes may contain those copies)."""
         if isinstance(block.owner, ast.Module):
             start, end = self.copy(first), self.copy(last)
             statements = self._body
-            self._touched.update(id(n) for n in nodes)
         else:
             statements = getattr(self.copy(block.owner), block.field)
             start, end = self.copy(first), self.copy(last)
@@ -119,15 +117,7 @@ class Draft:
 
     def replace_expression(self, node: ast.expr, new: ast.expr) -> None:
         """Put `new` where the copy of `node` stands."""
-        old, parent = self.copy(node), self.copy(self.module.parents[node])
-        for name, value in ast.iter_fields(parent):
-            if value is old:
-                setattr(parent, name, new)
-                return
-            if isinstance(value, list) and any(v is old for v in value):
-                setattr(parent, name, [new if v is old else v for v in value])
-                return
-        raise Refused("expression not found in its parent")
+        _substitute(self.copy(self.module.parents[node]), self.copy(node), new)
 
     # -- text ------------------------------------------------------------------------------------------------------
 
@@ -171,37 +161,70 @@ class Draft:
         if len(parsed.body) != len(wanted):
             raise Refused("the edited text has other top-level statements than the transformed tree")
         renewed = TextMap(source)
-        digests: list[str] = []
-        for new, tree in zip(parsed.body, wanted, strict=True):
-            if id(tree) in self._touched:
-                dumped = ast.dump(new)
-                if dumped != ast.dump(tree):
-                    raise Refused("the edited text parses to another tree than the transformed one")
-                digests.append(_digest(dumped))
-            else:
-                if renewed.segment(new) != self.module.segment(tree):
-                    raise Refused("the edit reached text outside its own statement")
-                digests.append(_original_digest(self.module, tree))
+        pairs = zip(parsed.body, wanted, strict=True)
+        digests = [self._agree(renewed, new, tree) for new, tree in pairs]
         if source == self.module.text:
             raise Refused("nothing changes")
         size = changed_lines(self.module.text, source)
         return Finished(source, _digest("\n".join(digests)), size)
 
+    def _agree(self, renewed: TextMap, new: ast.stmt, tree: ast.stmt) -> str:
+        """The digest of a statement of the new text; raises Refused when it is not the transformed tree's."""
+        module = self.module
+        if tree in module.parents:
+            if renewed.segment(new) != module.segment(tree):
+                raise Refused("the edit reached text outside of its own statement")
+            if tree not in module.digests:
+                module.digests[tree] = _statement_digest(tree)
+            return module.digests[tree]
+        if isinstance(new, ast.ClassDef) and isinstance(tree, ast.ClassDef) and len(new.body) == len(tree.body):
+            if _class_header(new) != _class_header(tree):
+                raise Refused("the edited text parses to another class header than the transformed one")
+            members = [self._agree(renewed, a, b) for a, b in zip(new.body, tree.body, strict=True)]
+            return _digest("\n".join([_class_header(new), *members]))
+        dumped = ast.dump(new)
+        if dumped != ast.dump(tree):
+            raise Refused("the edited text parses to another tree than the transformed one")
+        return _digest(dumped)
+
 
 def tree_hash(source: str) -> str:
     """Hash of a module's tree (positions left out); equal for texts that differ in layout and comments only."""
     tree = ast.parse(source.removeprefix("\ufeff"))
-    return _digest("\n".join(_digest(ast.dump(statement)) for statement in tree.body))
+    return _digest("\n".join(_statement_digest(statement) for statement in tree.body))
+
+
+def _statement_digest(node: ast.stmt) -> str:
+    """Of a class, its header and the digests of its members, so that unchanged members need not be dumped again."""
+    if isinstance(node, ast.ClassDef):
+        return _digest("\n".join([_class_header(node), *map(_statement_digest, node.body)]))
+    return _digest(ast.dump(node))
+
+
+def _class_header(node: ast.ClassDef) -> str:
+    bare = _shallow(node)
+    bare.body = []  # type: ignore[attr-defined]
+    return ast.dump(bare)
+
+
+def _shallow(node: ast.AST) -> ast.AST:
+    return type(node)(**{k: list(v) if isinstance(v, list) else v for k, v in node.__dict__.items()})
+
+
+def _substitute(parent: ast.AST, old: ast.AST, new: ast.AST) -> None:
+    """Put `new` where `old` stands in a node that may be changed."""
+    for name, value in ast.iter_fields(parent):
+        if value is old:
+            setattr(parent, name, new)
+            return
+        if isinstance(value, list) and any(v is old for v in value):
+            setattr(parent, name, [new if v is old else v for v in value])
+            return
+    raise Refused("a node is not where it was")
 
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _original_digest(module: ModuleSource, statement: ast.stmt) -> str:
-    if statement not in module.digests:
-        module.digests[statement] = _digest(ast.dump(statement))
-    return module.digests[statement]
 
 
 def _apply(text: str, edits: Sequence[Edit]) -> str:

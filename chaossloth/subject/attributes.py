@@ -1,8 +1,8 @@
 """Accesses of attributes: of instances, slots, classes, modules and functions.
 
-How an attribute of a type is found (in the instance, in the class, computed by a descriptor) is looked up once per type and
-name, in the class's own dictionaries, never through the subject's code. An attribute that the class holds and the instance
-may override is two locations: a later store in the instance changes what the read would find.
+How an attribute of a type is found (in the instance, in the class, computed by a descriptor) is looked up once per
+type and name, in the class's own dictionaries, never through the subject's code. An attribute that the class holds
+and the instance may override is two locations: a later store in the instance changes what the read would find.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def _reach_slot(o: Any, t: type, name: str, number: int) -> None:
 
 def _describe(t: type) -> None:
     nature = nature_of(t)
-    plain = t.__getattribute__ is object.__getattribute__
+    plain = c.operation(t, "__getattribute__") is object.__getattribute__
     if nature in ("ours", "holder") and plain and t.__dictoffset__ != 0:
         ATTRIBUTES[t] = {}
         return

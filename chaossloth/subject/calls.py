@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
+import itertools
 import string
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -47,6 +48,7 @@ __all__ = [
 _SETTLE_S = 0.05
 _SETTLE_ROUNDS = 20
 _CONSTRUCTOR_TRIES = 6
+_TRY_SEEDS = (1, 2, 3)  # a call may fail by chance
 _SEEDS = (1, 2)
 _MORE_SEEDS = tuple(range(3, 17))  # for the first order only: randomness that two draws may not show
 _REMEDY_ARGS = "pass arguments with --args \"(1, 'x')\", or "
@@ -155,6 +157,10 @@ def _labels(count: int) -> tuple[str, ...]:
     return tuple(names[i] if i < len(names) else f"call{i + 1}" for i in range(count))
 
 
+_SerialRun = tuple[list[Flat], tuple[Raised, ...], bool]
+"""Flat outcomes of one order (one per renaming of equal calls), what the calls raised, whether all tasks ended."""
+
+
 class ConcurrentCalls:
     """N calls of methods on one fresh object: concurrently, or one after another."""
 
@@ -188,8 +194,8 @@ class ConcurrentCalls:
             await self._settle(before, timeout=None)
         return self._observe(owner, results)
 
-    async def _sequential(self, order: Sequence[int]) -> tuple[list[Flat], tuple[Raised, ...], bool]:
-        """One sequential order: flat outcomes (one per renaming of equal calls), exceptions, whether all settled."""
+    async def _sequential(self, order: Sequence[int]) -> _SerialRun:
+        """One sequential order."""
         before = asyncio.all_tasks()
         owner = await self._make_object()
         loop = asyncio.get_running_loop()
@@ -260,7 +266,7 @@ class ConcurrentCalls:
                 continue
             for name, value in list(vars(owner).items()):
                 if not name.startswith("__") and isinstance(value, (list, dict, set, int, float, str)):
-                    walker.add(f"{owner.__qualname__}.{name} (of the class)", value)
+                    walker.add(f"{owner.__qualname__}.{name}", value)
 
     # -- preparing
 
@@ -299,7 +305,11 @@ class ConcurrentCalls:
         failed: list[Raised] = []
         seeds = _SEEDS + _MORE_SEEDS
         for order in orders:
-            runs = [r for seed in seeds if (r := self._run_order(run, order, seed, fresh)) is not None]
+            runs: list[_SerialRun] = []
+            for seed in seeds:
+                if (result := self._run_order(run, order, seed, fresh)) is None:
+                    break
+                runs.append(result)
             if len(runs) < len(seeds):
                 continue  # blocked: a sequential order that never ends has no outcome
             seeds = _SEEDS
@@ -314,13 +324,11 @@ class ConcurrentCalls:
             self._refuse_failing(failed[0])
         return serial
 
-    def _run_order(
-        self, run: Runner, order: Sequence[int], seed: int, fresh: bool
-    ) -> tuple[list[Flat], tuple[Raised, ...], bool] | None:
+    def _run_order(self, run: Runner, order: Sequence[int], seed: int, fresh: bool) -> _SerialRun | None:
         if fresh:
             self.source.reload()
         try:
-            result: tuple[list[Flat], tuple[Raised, ...], bool] = run(self._sequential(order), seed)
+            result: _SerialRun = run(self._sequential(order), seed)
         except (MemoryError, KeyboardInterrupt, ChaosSlothError):
             raise
         except BaseException as error:  # the subject may raise anything, and a run alone may never end
@@ -382,7 +390,7 @@ class ConcurrentCalls:
         working: list[Arguments] = []
         first_error: BaseException | None = None
         for arguments in constructor_candidates(cls, vars(self.source.module)):
-            error = _attempt(run, self._construct_in_loop(arguments))
+            error = _attempt(run, self._construct_in_loop(arguments), _SEEDS[0])
             if error is None:
                 working.append(arguments)
                 if len(working) == _CONSTRUCTOR_TRIES:
@@ -427,8 +435,9 @@ class ConcurrentCalls:
         function = getattr(cls, method)
         bound = not isinstance(inspect.getattr_static(cls, method), (staticmethod, classmethod))
         first_error: BaseException | None = None
-        for arguments in candidates(function, vars(self.source.module), bound=bound):
-            error = _attempt(run, self._call_alone([*before, (method, arguments)]))
+        tries = candidates(function, vars(self.source.module), bound=bound)
+        for seed, arguments in itertools.product(_TRY_SEEDS, tries):
+            error = _attempt(run, self._call_alone([*before, (method, arguments)]), seed)
             if error is None:
                 return arguments
             first_error = first_error or error
@@ -472,10 +481,10 @@ class ConcurrentCalls:
         )
 
 
-def _attempt(run: Runner, coro: Coroutine[Any, Any, None]) -> BaseException | None:
+def _attempt(run: Runner, coro: Coroutine[Any, Any, None], seed: int) -> BaseException | None:
     """Run one try alone; the exception says that it was not accepted."""
     try:
-        run(coro, _SEEDS[0])
+        run(coro, seed)
     except (MemoryError, KeyboardInterrupt, ToolError):
         raise
     except BaseException as error:  # the subject may raise anything, SystemExit too

@@ -174,10 +174,10 @@ def _words(text: str) -> frozenset[str]:
 _NOTHING = object()
 _NO_ACCESS = frozenset({"keys", "values", "items", "fromkeys", "__init__", "__new__", "__class_getitem__"})
 _READING = _words(
-    "copy __copy__ count index __len__ __iter__ __contains__ __getitem__ __reversed__ __eq__ __ne__ __lt__ __le__ __gt__"
-    " __ge__ __repr__ __str__ __format__ __add__ __mul__ __rmul__ __or__ __ror__ __and__ __sub__ __xor__ __rand__ __rsub__"
-    " __rxor__ __sizeof__ __reduce__ __reduce_ex__ union intersection difference symmetric_difference issubset issuperset"
-    " isdisjoint elements most_common total"
+    "copy __copy__ count index __len__ __iter__ __contains__ __getitem__ __reversed__ __eq__ __ne__ __lt__ __le__"
+    " __gt__ __ge__ __repr__ __str__ __format__ __add__ __mul__ __rmul__ __or__ __ror__ __and__ __sub__ __xor__"
+    " __rand__ __rsub__ __rxor__ __sizeof__ __reduce__ __reduce_ex__ union intersection difference"
+    " symmetric_difference issubset issuperset isdisjoint elements most_common total"
 )
 _BYTEARRAY_WRITES = _words("append clear extend insert pop remove reverse __setitem__ __delitem__ __iadd__ __imul__")
 _METHODS: dict[str, Callable[[Any, int, str, tuple[Any, ...], dict[str, Any], int], None]] = {

@@ -5,9 +5,10 @@ there are and in what order. Adding or removing a key writes "#" and the key; it
 overwriting writes only the key; looking for an absent key reads only that key. List operations that shift items write
 "#" and every index that moves. Deques and bytearrays are coarse: everything is "#".
 
-Everything here runs before the operation itself, which the subject's own frame performs. So it may only look, and only
-with the base class's own methods: never run the subject's `__hash__`, `__eq__` or overridden methods. Where a key's hash
-is the subject's code, presence is not looked up and the operation counts as one that changes the structure.
+Everything here runs before the operation itself, which the subject's own frame performs. So it may only look, and
+only with the base class's own methods: never run the subject's `__hash__`, `__eq__` or overridden methods. Where a
+key's hash is the subject's code, presence is not looked up and the operation counts as one that changes the
+structure.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ __all__ = [
     "key_of",
     "kind_of",
     "number_of",
+    "operation",
     "peek_item",
     "put_range",
     "reach",
@@ -93,6 +95,11 @@ def kind_of(t: type) -> str:
     return found
 
 
+def operation(t: type, name: str) -> Any:
+    """What implements operation `name` for instances of `t`."""
+    return getattr(t, name, None)
+
+
 def number_of(o: Any) -> int:
     return IDS.get(id(o)) or N.seen(o)
 
@@ -118,13 +125,13 @@ def key_of(k: Any) -> Hashable:
 
 
 def _object_key(k: Any, t: type) -> Hashable:
-    if t.__eq__ is object.__eq__ or isinstance(k, type):
+    if operation(t, "__eq__") is object.__eq__ or isinstance(k, type):
         return ("object", number_of(k))
     if isinstance(k, enum.Enum):
         return (t.__qualname__, k._name_)
-    if isinstance(k, tuple) and t.__eq__ is tuple.__eq__:
+    if isinstance(k, tuple) and operation(t, "__eq__") is tuple.__eq__:
         return tuple([key_of(item) for item in tuple.__iter__(k)])
-    if isinstance(k, str) and t.__eq__ is str.__eq__:
+    if isinstance(k, str) and operation(t, "__eq__") is str.__eq__:
         return str.__str__(k)
     if _compares_fields(t):
         found = object.__getattribute__(k, "__dict__")
@@ -147,7 +154,7 @@ def can_look_up(k: Any) -> bool:
         return all(can_look_up(item) for item in k)
     if t in _VALUE_TYPES:
         return t is not frozenset
-    return t.__hash__ is object.__hash__ and t.__eq__ is object.__eq__
+    return operation(t, "__hash__") is object.__hash__ and operation(t, "__eq__") is object.__eq__
 
 
 def holds(o: Any, kind: str, k: Any) -> bool | None:

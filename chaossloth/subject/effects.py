@@ -17,31 +17,53 @@ from chaossloth.subject.iteration import is_lazy, sources
 from chaossloth.subject.looking import nx, ra, rk, state_names, tr
 from chaossloth.subject.recorder import FILES, READ, SYNC, WRITE, recorder
 
-__all__ = ["call"]
+__all__ = ["call", "callk", "cf"]
 
 R = recorder
 N = recorder.names
 IDS = recorder.names.ids
 
 
-def call(f: Any, s: int, /, *a: Any, **kw: Any) -> Any:
-    """What to call, without arguments, in place of `f(*a, **kw)`."""
+def call(f: Any, s: int, /, *a: Any) -> Any:
+    """What to call without arguments in place of `f(*a)`."""
     if R.enabled:
-        t = type(f)
-        if t is types.FunctionType or t is types.MethodType:
-            code = getattr(f, "__code__", None)  # a method may be bound to any callable
-            if (code is None or code.co_filename not in FILES) and not is_ours(f):
-                _foreign_call(f, a, kw, s)
-        elif t in BUILTIN_METHODS:
-            _builtin_call(f, a, kw, s)
-        elif not is_ours(getattr(type(f), "__call__", None)):
-            _foreign_call(f, a, kw, s)
-    if not a and not kw:
-        return f
+        _before(f, a, _NO_KEYWORDS, s)
     try:
-        return partial(f, *a, **kw)
+        return partial(f, *a)
     except TypeError:  # f cannot be called: let the subject's own call say so
         return f
+
+
+def callk(f: Any, s: int, /, *a: Any, **kw: Any) -> Any:
+    """What to call without arguments in place of `f(*a, **kw)`."""
+    if R.enabled:
+        _before(f, a, kw, s)
+    try:
+        return partial(f, *a, **kw)
+    except TypeError:
+        return f
+
+
+def cf(f: Any, s: int, /, *a: Any, **kw: Any) -> Any:
+    """`f`, about to be called with these arguments: for arguments that can be evaluated a second time."""
+    if R.enabled:
+        _before(f, a, kw, s)
+    return f
+
+
+_NO_KEYWORDS: dict[str, Any] = {}
+
+
+def _before(f: Any, a: tuple[Any, ...], kw: dict[str, Any], s: int) -> None:
+    t = type(f)
+    if t is types.FunctionType or t is types.MethodType:
+        code = getattr(f, "__code__", None)  # a method may be bound to any callable
+        if (code is None or code.co_filename not in FILES) and not is_ours(f):
+            _foreign_call(f, a, kw, s)
+    elif t in BUILTIN_METHODS:
+        _builtin_call(f, a, kw, s)
+    elif not is_ours(getattr(t, "__call__", None)):  # noqa: B004 (the method is wanted, not whether there is one)
+        _foreign_call(f, a, kw, s)
 
 
 _FUTURE_OPERATIONS = {
@@ -109,7 +131,7 @@ _LOOKING_METHODS = frozenset(
 
 
 def _only_looks(o: Any, f: Any) -> bool:
-    """A mapping of the standard library (`WeakValueDictionary`, `ChainMap`) is only looked at by its reading methods."""
+    """The reading methods of the standard library's mappings (`WeakValueDictionary`, `ChainMap`) change nothing."""
     name = getattr(f, "__name__", "")
     return name in _LOOKING_METHODS and type(o).__module__.partition(".")[0] in sys.stdlib_module_names
 
@@ -133,7 +155,7 @@ def _foreign_call(f: Any, a: tuple[Any, ...], kw: dict[str, Any], s: int) -> Non
         method(a[0], c.kind_of(type(a[0])), f.__name__, a[1:], kw, s)
         return
     elif isinstance(f, partial):
-        call(f.func, s, *f.args, *a, **{**f.keywords, **kw})
+        _before(f.func, (*f.args, *a), {**f.keywords, **kw}, s)
         return
     elif not isinstance(f, (types.FunctionType, types.BuiltinFunctionType)) and nature_of(type(f)) == "opaque":
         R.put((IDS.get(id(f)) or N.seen(f), "#", WRITE, s))

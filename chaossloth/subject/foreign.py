@@ -1,8 +1,9 @@
 """What is known about code that is not instrumented: the standard library, installed packages, C extensions.
 
-The rule is sound by default: an object handed to code that cannot be seen counts as written. The tables below name what
-is known to only look (most of the standard library's pure modules), to write its first argument (`heapq`, `bisect.insort`)
-or to do neither (`asyncio`, whose primitives are recorded by themselves). Constructors look at their arguments.
+The rule is sound by default: an object handed to code that cannot be seen counts as written. The tables below name
+what is known to only look (most of the standard library's pure modules), to write its first argument (`heapq`,
+`bisect.insort`) or to do neither (`asyncio`, whose primitives are recorded by themselves). Constructors look at
+their arguments.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ def _words(text: str) -> frozenset[str]:
 
 
 # Bound and unbound C functions (`re.Pattern.match` is of the kind that knows its defining class).
-BUILTIN_METHODS = frozenset({types.BuiltinFunctionType, type(re.compile("").match), types.MethodWrapperType})
+BUILTIN_METHODS: frozenset[type] = frozenset(
+    {types.BuiltinFunctionType, type(re.compile("").match), types.MethodWrapperType}
+)
 
 # Values without locations of their own: immutable, or only code.
 PLAIN: frozenset[type] = frozenset(
@@ -75,16 +78,18 @@ PLAIN: frozenset[type] = frozenset(
 _OURS: set[str] = set()  # names of instrumented modules
 _HOLDERS = ("types", "argparse", "_thread", "threading", "_threading_local", "functools")  # plain attribute holders
 _VALUE_MODULES = _words(
-    "abc _abc contextlib contextvars _contextvars copy dataclasses datetime _datetime decimal _decimal enum fractions inspect"
-    " ipaddress logging numbers pathlib re sre typing _typing uuid warnings weakref _weakref zoneinfo traceback types"
+    "abc _abc contextlib contextvars _contextvars copy dataclasses datetime _datetime decimal _decimal enum"
+    " fractions inspect ipaddress logging numbers pathlib re sre typing _typing uuid warnings weakref _weakref"
+    " zoneinfo traceback types"
 )
 _PURE_MODULES = _words(
-    "_abc abc base64 binascii _collections collections collections.abc _collections_abc contextlib contextvars _contextvars"
-    " copy copyreg _csv csv dataclasses datetime _datetime decimal _decimal difflib enum errno fnmatch fractions functools"
-    " _functools gc gettext hashlib _hashlib hmac html http inspect io _io ipaddress itertools json json.encoder json.decoder"
-    " _json locale logging math _operator operator os os.path pathlib pickle _pickle platform posix posixpath pprint re"
-    " reprlib secrets shlex signal statistics _statistics string _string struct _struct sys textwrap time token traceback"
-    " types typing _typing unicodedata urllib urllib.parse uuid warnings _warnings weakref _weakref zlib zoneinfo"
+    "_abc abc base64 binascii _collections collections collections.abc _collections_abc contextlib contextvars"
+    " _contextvars copy copyreg _csv csv dataclasses datetime _datetime decimal _decimal difflib enum errno"
+    " fnmatch fractions functools _functools gc gettext hashlib _hashlib hmac html http inspect io _io ipaddress"
+    " itertools json json.encoder json.decoder _json locale logging math _operator operator os os.path pathlib"
+    " pickle _pickle platform posix posixpath pprint re reprlib secrets shlex signal statistics _statistics string"
+    " _string struct _struct sys textwrap time token traceback types typing _typing unicodedata urllib"
+    " urllib.parse uuid warnings _warnings weakref _weakref zlib zoneinfo"
 )
 _WRITING_FIRST = frozenset(
     {

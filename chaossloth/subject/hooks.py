@@ -1,8 +1,8 @@
 """The hooks that instrumented code calls; this module is the `__chaossloth__` of the subject's namespaces.
 
-A hook records and gives back what it was given; the operation itself stays in the subject's frame, so results, exceptions
-and tracebacks are the subject's own: `o.x` becomes `ga(o, "x", site).x`. Where the operands of an operation are not
-all at hand before it, three devices keep it there:
+A hook records and gives back what it was given; the operation itself stays in the subject's frame, so results,
+exceptions and tracebacks are the subject's own: `o.x` becomes `ga(o, "x", site).x`. Where the operands of an
+operation are not all at hand before it, three devices keep it there:
 
 * a call `f(a, b)` becomes `call(f, site, a, b)()`: the hook sees function and arguments in order, and returns a
   `functools.partial`, which is C and adds no frame;
@@ -11,8 +11,8 @@ all at hand before it, three devices keep it there:
 * an augmented assignment whose value suspends pushes its object, and the hook around the value takes it back before the
   value is evaluated.
 
-Names are short because they are written into every instrumented function: g/s/d/u = get, set, delete, update; a = attribute,
-i = item, l = global, c = closure variable.
+Names are short because they are written into every instrumented function: g/s/d/u = get, set, delete, update; a =
+attribute, i = item, l = global, c = closure variable.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from chaossloth.subject.attributes import (
     store,
     written_globals,
 )
-from chaossloth.subject.effects import call
+from chaossloth.subject.effects import call, callk, cf
 from chaossloth.subject.foreign import PLAIN, nature_of
 from chaossloth.subject.looking import ci, it, mt, nx, overrides, ra, rk, ro, rv, tr
 from chaossloth.subject.recorder import READ, UPDATE, WRITE, recorder
@@ -39,6 +39,8 @@ from chaossloth.subject.recorder import READ, UPDATE, WRITE, recorder
 __all__ = [
     "ai",
     "call",
+    "callk",
+    "cf",
     "ci",
     "cl",
     "cp",

@@ -1,14 +1,15 @@
 """Stable identities of the subject's objects: equal in every execution of the same program, never `id()`.
 
-An object is named where it is created: (proc, step ordinal, n-th creation in that step). What was created out of sight
-(before the run, or by code that is not instrumented) is named by the path on which it is first reached: (parent, key).
-Only what is reached on no path is named by its first accessor; such names have their own counter, so that they cannot
-shift the names of creations. (Naming everything by its first accessor makes identities depend on the schedule.)
+An object is named where it is created: (proc, step ordinal, n-th creation in that step). What was created out of
+sight (before the run, or by code that is not instrumented) is named by the path on which it is first reached:
+(parent, key). Only what is reached on no path is named by its first accessor; such names have their own counter, so
+that they cannot shift the names of creations. (Naming everything by its first accessor makes identities depend on
+the schedule.)
 
 Identities are interned to small integers that outlive a run, so equal identities are equal integers in later runs.
-The address -> identity table must never serve a dead object: objects that can be referenced weakly are watched weakly
-and keep their natural lifetime (tasks and futures always are); the others (lists, dicts, cells) are held, and let go at
-the end of the step in which the subject dropped its last reference.
+The address -> identity table must never serve a dead object: objects that can be referenced weakly are watched
+weakly and keep their natural lifetime (tasks and futures always are); the others (lists, dicts, cells) are held, and
+let go at the end of the step in which the subject dropped its last reference.
 """
 
 from __future__ import annotations
@@ -182,13 +183,11 @@ class Names:
         self.ids[address] = number
         self._addresses[number] = address
         self.types[number] = type(o)
-        try:
-            ref = _Ref(o, self._gone)
-        except TypeError:  # lists, dicts, instances with __slots__, most iterators
-            self._hold(o)
-        else:
+        if type(o).__weakrefoffset__:
+            ref = self._refs[address] = _Ref(o, self._gone)
             ref.address = address
-            self._refs[address] = ref
+        else:  # lists, dicts, instances with __slots__, most iterators
+            self._hold(o)
         return number
 
     def _hold(self, o: Any) -> None:

@@ -1,7 +1,7 @@
 """Instrumentation of one module: source text in, code object out.
 
-The code refers to one injected global, `__chaossloth__` (`record.hooks`). Where a function cannot be rewritten (the result
-does not compile, nesting beyond the compiler's limits), it is left as it was, and named.
+The code refers to one injected global, `__chaossloth__` (`record.hooks`). Where a function cannot be rewritten (the
+result does not compile, nesting beyond the compiler's limits), it is left as it was, and named.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def instrument(source: str, filename: str, module: str) -> Instrumented:
     """Compile `source` with hooks. Raises what `compile` raises (SyntaxError, ValueError) for unusable source."""
     plain = compile(source, filename, "exec", dont_inherit=True)
     try:
-        code, skipped = _compiled(_rewritten(source, filename, module), filename), ()
+        code, skipped = _compiled(_rewritten(source, filename, module), filename), tuple[str, ...]()
     except _FAULTS:
         code, skipped = _piecewise(source, filename, module, plain)
     FILES.add(filename)

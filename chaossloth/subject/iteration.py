@@ -1,7 +1,7 @@
 """Iteration: which containers an iterator reads, and loops whose body suspends.
 
-Between two `next` of such a loop other tasks run, so every `next` is an access of its own. The loop's iterable is replaced by
-a chain of C iterators that calls the recorder before each real `next`.
+Between two `next` of such a loop other tasks run, so every `next` is an access of its own. The loop's iterable is
+replaced by a chain of C iterators that calls the recorder before each real `next`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NOTHING = object()
 _VIEWS = (type({}.keys()), type({}.values()), type({}.items())) + tuple(
     type(getattr(collections.OrderedDict(), name)()) for name in ("keys", "values", "items")
 )
-_KEY_ITERATORS = (type(iter({})), type(iter(set())), type(iter([])), type(iter(collections.deque())))
+_KEY_ITERATORS: tuple[type, ...] = (type(iter({})), type(iter(set())), type(iter([])), type(iter(collections.deque())))
 _LAZY = (
     enumerate,
     zip,
@@ -42,7 +42,9 @@ _LAZY = (
     *_VIEWS,
 )
 _LAZY_TYPES = frozenset(_LAZY)
-_KEYS_ONLY = frozenset({type({}.keys()), type(iter({})), type(collections.OrderedDict().keys()), type(reversed({}))})
+_KEYS_ONLY: frozenset[type] = frozenset(
+    {type({}.keys()), type(iter({})), type(collections.OrderedDict().keys()), type(reversed({}))}
+)
 
 
 def sources(o: Any, depth: int = 0) -> list[tuple[Any, bool]]:
@@ -84,7 +86,7 @@ def _cursor(o: Any, values: bool) -> Iterator[Any] | None:
 
 
 def _put_next(o: Any, number: int, cursor: Iterator[Any], site: int) -> None:
-    key = next(cursor, _NOTHING)
+    key: Any = next(cursor, _NOTHING)
     if key is _NOTHING:
         return
     if isinstance(o, list):

@@ -162,7 +162,9 @@ def _read(file: Path) -> str:
 
 def _decode(data: bytes, file: Path) -> str:
     try:
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        # Without a coding line it is UTF-8; asked for here, because detect_encoding would not say which byte is wrong.
+        declared = any(b"coding" in line for line in data.splitlines()[:2])
+        encoding = tokenize.detect_encoding(io.BytesIO(data).readline)[0] if declared else "utf-8-sig"
         text = data.decode(encoding)
     except SyntaxError as error:
         raise UsageError(
@@ -170,8 +172,9 @@ def _decode(data: bytes, file: Path) -> str:
         ) from None
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
+        name = "utf-8" if error.encoding == "utf-8-sig" else error.encoding
         raise UsageError(
-            f"{file}:{line} is not valid {error.encoding}: byte {data[error.start]:#04x}; "
+            f"{file}:{line} is not valid {name}: byte {data[error.start]:#04x}; "
             "save the file as UTF-8 or declare its encoding in the first line"
         ) from None
     return text.replace("\r\n", "\n").replace("\r", "\n")

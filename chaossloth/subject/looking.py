@@ -115,7 +115,7 @@ def _read_nested(o: Any, kind: str, s: int, depth: int) -> None:
 
 
 def _read_instance(o: Any, s: int) -> None:
-    """`o` is compared, shown or copied by code that is not the subject's (a dataclass's `__eq__`): reads all attributes."""
+    """`o` is compared, shown or copied by code that is not the subject's (a dataclass's `__eq__`)."""
     t = type(o)
     nature = nature_of(t)
     if nature == "opaque":
@@ -128,7 +128,7 @@ def _read_instance(o: Any, s: int) -> None:
 
 def _compares_itself(t: type) -> bool:
     """Identity comparison, or the subject's own instrumented `__eq__`."""
-    return t.__eq__ is object.__eq__ or is_ours(t.__eq__)
+    return c.operation(t, "__eq__") is object.__eq__ or is_ours(t.__eq__)
 
 
 def state_names(o: Any) -> list[str]:

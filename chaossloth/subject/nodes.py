@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Sequence
+from typing import TypeVar
 
 __all__ = [
     "HOOKS",
@@ -19,6 +20,7 @@ __all__ = [
 ]
 
 HOOKS = "__chaossloth__"
+_T = TypeVar("_T")
 
 
 def is_hook(node: ast.expr, name: str) -> bool:
@@ -42,7 +44,8 @@ def move_to_name(call: ast.Call, method: ast.Attribute) -> None:
         call.col_offset = max(method.end_col_offset - len(method.attr), 0)
 
 
-def copied(node: ast.expr) -> ast.expr:
+def copied(node: _T) -> _T:
+    """A deep copy of a node, or of a list of nodes."""
     return copy.deepcopy(node)
 
 

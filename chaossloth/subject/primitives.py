@@ -41,7 +41,6 @@ __all__ = [
     "LOOP_BOUNDARY",
     "OWN_LOOP",
     "AccessRecorder",
-    "GatedEdge",
     "Permit",
     "PrimitiveWatch",
     "Resource",
@@ -69,13 +68,6 @@ class AccessRecorder(Protocol):
     def add_sync(self, obj: Any, key: Any, mode: Mode) -> None: ...
     def add(self, obj: Any, key: Any, mode: Mode) -> None: ...
     def name_of(self, obj: Any) -> str | None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class GatedEdge(LockOrderEdge):
-    """A lock-order edge with the other locks that the task held when it asked for the second one."""
-
-    gates: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -236,7 +228,7 @@ class PrimitiveWatch:
         }
         names = self._distinct_names(list(involved))
         return tuple(
-            GatedEdge(
+            LockOrderEdge(
                 names[first.resource],
                 names[wait.resource],
                 self.owner_name(first.owner),

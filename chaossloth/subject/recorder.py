@@ -230,7 +230,7 @@ def _text_at(owner: Any, key: Hashable) -> str | None:
 
 
 def short_text(value: Any, nested: bool = False) -> str:
-    """repr of builtin scalars and small containers of them; else only the type's name. Never calls a user's `__repr__`."""
+    """repr of builtin scalars and small containers of them, else the type's name; never a user's `__repr__`."""
     kind = type(value)
     if kind in (int, float, bool, complex, type(None)):
         return repr(value)[:_MAX_TEXT]
@@ -252,7 +252,7 @@ def _container_text(value: Any, kind: type) -> str:
             parts.sort()
     if len(items) > len(shown):
         parts.append("...")
-    opening, closing = {list: "[]", tuple: "()", dict: "{}"}.get(kind, "{}")
+    opening, closing = "[]" if kind is list else "()" if kind is tuple else "{}"
     return f"{opening}{', '.join(parts)}{closing}"
 
 

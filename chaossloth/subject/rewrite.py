@@ -1,9 +1,9 @@
 """The tree transformation: every operation on a value keeps its place, and its operands pass through a hook first.
 
-Only code inside functions is rewritten. Module and class bodies run while a module is imported (or a class is made), where
-there is nothing to record and where extra names would show; functions and lambdas inside them are rewritten.
-No temporary variable is ever introduced (it would show in `locals()`, is illegal in class-level comprehensions
-and leaks from others); see `hooks` for the three devices that make them unnecessary.
+Only code inside functions is rewritten. Module and class bodies run while a module is imported (or a class is made),
+where there is nothing to record and where extra names would show; functions and lambdas inside them are rewritten.
+No temporary variable is ever introduced (it would show in `locals()`, is illegal in class-level comprehensions and
+leaks from others); see `hooks` for the three devices that make them unnecessary.
 
 Every new node carries the position of the node it stands for, so line numbers and column marks in tracebacks stay.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from chaossloth.subject.nodes import HOOKS, copied, holds_only_constants, is_hook, is_number, move_to_name
 from chaossloth.subject.recorder import Site, add_site
@@ -32,8 +32,9 @@ def _words(text: str) -> frozenset[str]:
 
 # Builtins, where the name means the builtin: the hook that their arguments pass through, None for none.
 _HARMLESS = _words(
-    "isinstance issubclass id type callable range super locals globals dir compile __import__ hash abs round int float"
-    " ord chr hex bin oct divmod pow open input property staticmethod classmethod slice object breakpoint complex"
+    "isinstance issubclass id type callable range super locals globals dir compile __import__ hash abs round int"
+    " float ord chr hex bin oct divmod pow open input property staticmethod classmethod slice object breakpoint"
+    " complex"
 )
 _ITERATING = _words("list tuple set frozenset sum any all enumerate zip map filter reversed iter")
 _READING = _words("print repr str format ascii bytes bytearray")
@@ -75,7 +76,8 @@ class ExpressionRewriter(ast.NodeTransformer):
         space = self.at(ast.Name(HOOKS, ast.Load()), old)
         return self.at(ast.Call(self.at(ast.Attribute(space, name, ast.Load()), old), list(arguments), []), old)
 
-    def constant(self, value: str | int | tuple[str, ...], old: ast.AST) -> ast.expr:
+    def constant(self, value: Any, old: ast.AST) -> ast.expr:
+        """A constant; tuples of strings are constants of the compiler too, though not of its grammar."""
         return self.at(ast.Constant(value), old)
 
     def site(self, node: ast.AST, kind: str) -> ast.expr:
@@ -87,7 +89,7 @@ class ExpressionRewriter(ast.NodeTransformer):
         return ast.copy_location(ast.Expr(call), old)
 
     def read(self, node: ast.expr, hook: str, kind: str) -> ast.expr:
-        """`node`, already rewritten, passed through a hook that looks at its value; not if that is known to be a scalar."""
+        """`node`, already rewritten, through a hook that looks at its value; not if that is known to be a scalar."""
         if self._is_scalar(node) or is_hook(node, hook) or isinstance(node, ast.GeneratorExp):
             return node
         if is_hook(node, "new") and isinstance(node, ast.Call) and holds_only_constants(node.args[0]):
@@ -107,15 +109,6 @@ class ExpressionRewriter(ast.NodeTransformer):
         return isinstance(called, ast.Name) and called.id in _SCALAR_CALLS and self._is_builtin(called.id)
 
     # -- scopes
-
-    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
-        node.decorator_list = [self.visit(d) for d in node.decorator_list]
-        self._defaults(node.args)
-        inside = self._inside(node, node.name)
-        node.body = inside(lambda: self._function_body(node))
-        return node
-
-    visit_FunctionDef = visit_AsyncFunctionDef = _function
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
         self._defaults(node.args)
@@ -138,17 +131,6 @@ class ExpressionRewriter(ast.NodeTransformer):
 
         return run
 
-    def _function_body(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
-        shared = self.scope.shared_variables()
-        body = self._statements(node.body)
-        if shared:
-            start = 1 if ast.get_docstring(node, clean=False) is not None else 0
-            first = body[min(start, len(body) - 1)]
-            captured = self.at(ast.Tuple([self._plain_name(n, first) for n in shared], ast.Load()), first)
-            arguments = (self.constant(".".join(self.qualified), first), self.constant(shared, first))
-            body.insert(start, self.statement(self.hook("env", first, *arguments, self._capture(captured)), first))
-        return body
-
     def _plain_name(self, name: str, old: ast.AST) -> ast.expr:
         return self.at(ast.Name(name, ast.Load()), old)
 
@@ -156,21 +138,6 @@ class ExpressionRewriter(ast.NodeTransformer):
         """`lambda: what`: its closure cells are those of the variables in `what`; it is never called."""
         nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
         return self.at(ast.Lambda(nothing, what), what)
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        node.decorator_list = [self.visit(d) for d in node.decorator_list]
-        node.bases = [self.visit(b) for b in node.bases]
-        node.keywords = [self.visit(k) for k in node.keywords]
-        before = self.scope, self.live, self.qualified
-        nested = [*self.qualified, "<locals>"] if self.live else self.qualified
-        self.scope, self.live, self.qualified = self.tree.of[node], False, [*nested, node.name]
-        self.methods.append({n.name for n in node.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)})
-        try:
-            node.body = self._statements(node.body)
-        finally:
-            self.scope, self.live, self.qualified = before
-            self.methods.pop()
-        return node
 
     def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) -> ast.AST:
         generators = node.generators
@@ -478,9 +445,15 @@ class ExpressionRewriter(ast.NodeTransformer):
         return "class" if isinstance(node, ast.ClassDef) else "function"
 
     def _through_hook(self, node: ast.Call) -> ast.expr:
-        prepared = self.hook("call", node, node.func, self.site(node, "call"), *node.args)
+        repeatable = all(self._trivial(value) for value in (*node.args, *(k.value for k in node.keywords)))
+        repeatable = repeatable and all(k.arg is not None for k in node.keywords)
+        hook = "cf" if repeatable else "callk" if node.keywords else "call"
+        prepared = self.hook(hook, node, node.func, self.site(node, "call"), *node.args)
         prepared.keywords = node.keywords
-        outer = self.at(ast.Call(prepared, [], []), node)
+        if repeatable:
+            outer = self.at(ast.Call(prepared, copied(node.args), copied(node.keywords)), node)
+        else:
+            outer = self.at(ast.Call(prepared, [], []), node)
         function = node.func
         starred = any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords)
         if isinstance(function, ast.Attribute) and not starred:

@@ -1,11 +1,11 @@
 """Which names of a module are variables that more than one activation may see: recorded globals and closure variables.
 
-The scopes are computed from the tree itself. `symtable` reports them too, but can only be joined to the tree by name and
-line, which is ambiguous (two lambdas on one line, PEP 695 scopes, comprehensions inlined since 3.12).
+The scopes are computed from the tree itself. `symtable` reports them too, but can only be joined to the tree by name
+and line, which is ambiguous (two lambdas on one line, PEP 695 scopes, comprehensions inlined since 3.12).
 
-A closure variable counts as shared only if it can change while an inner function exists: it is assigned `nonlocal`, or bound
-twice, in a loop, or after the first inner function that captures it. A global counts if the module binds it to data or a
-function declares it `global`.
+A closure variable counts as shared only if it can change while an inner function exists: it is assigned `nonlocal`,
+or bound twice, in a loop, or after the first inner function that captures it. A global counts if the module binds it
+to data or a function declares it `global`.
 """
 
 from __future__ import annotations

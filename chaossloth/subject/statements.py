@@ -21,6 +21,43 @@ _MAKING_TASKS = frozenset({"create_task", "ensure_future", "gather", "shield", "
 class Rewriter(ExpressionRewriter):
     """Rewrites the functions of one module in place."""
 
+    # -- functions and classes
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
+        node.decorator_list = [self.visit(d) for d in node.decorator_list]
+        self._defaults(node.args)
+        inside = self._inside(node, node.name)
+        node.body = inside(lambda: self._function_body(node))
+        return node
+
+    visit_FunctionDef = visit_AsyncFunctionDef = _function
+
+    def _function_body(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
+        shared = self.scope.shared_variables()
+        body = self._statements(node.body)
+        if shared:
+            start = 1 if ast.get_docstring(node, clean=False) is not None else 0
+            first = body[min(start, len(body) - 1)]
+            captured = self.at(ast.Tuple([self._plain_name(n, first) for n in shared], ast.Load()), first)
+            arguments = (self.constant(".".join(self.qualified), first), self.constant(shared, first))
+            body.insert(start, self.statement(self.hook("env", first, *arguments, self._capture(captured)), first))
+        return body
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        node.decorator_list = [self.visit(d) for d in node.decorator_list]
+        node.bases = [self.visit(b) for b in node.bases]
+        node.keywords = [self.visit(k) for k in node.keywords]
+        before = self.scope, self.live, self.qualified
+        nested = [*self.qualified, "<locals>"] if self.live else self.qualified
+        self.scope, self.live, self.qualified = self.tree.of[node], False, [*nested, node.name]
+        self.methods.append({n.name for n in node.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)})
+        try:
+            node.body = self._statements(node.body)
+        finally:
+            self.scope, self.live, self.qualified = before
+            self.methods.pop()
+        return node
+
     # -- statements
 
     def _statements(self, body: list[ast.stmt]) -> list[ast.stmt]:

@@ -8,7 +8,7 @@ import pytest
 
 from chaossloth.evidence import Frame, LockOrderEdge
 from chaossloth.liveness import lock_order_cycles, suspended_at
-from chaossloth.subject.primitives import GatedEdge, as_frame, watch
+from chaossloth.subject.primitives import as_frame, watch
 from tests.liveness.stuck import FILE, Run, run
 
 Access = tuple[str, str, str]
@@ -274,27 +274,11 @@ def test_edges_carry_positions_and_gates() -> None:
     edges = run(ORDER.format(orders="[(g, a)]") + "    async with g, a:\n        await b.acquire()\n").edges
     take = Frame(FILE, 3, "take")
     assert edges == (
-        GatedEdge("g", "a", "T0", take, take, ()),
-        GatedEdge("g", "a", "main", Frame(FILE, 12, "main"), Frame(FILE, 12, "main"), ()),
-        GatedEdge("g", "b", "main", Frame(FILE, 12, "main"), Frame(FILE, 13, "main"), ("a",)),
-        GatedEdge("a", "b", "main", Frame(FILE, 12, "main"), Frame(FILE, 13, "main"), ("g",)),
+        LockOrderEdge("g", "a", "T0", take, take, ()),
+        LockOrderEdge("g", "a", "main", Frame(FILE, 12, "main"), Frame(FILE, 12, "main"), ()),
+        LockOrderEdge("g", "b", "main", Frame(FILE, 12, "main"), Frame(FILE, 13, "main"), ("a",)),
+        LockOrderEdge("a", "b", "main", Frame(FILE, 12, "main"), Frame(FILE, 13, "main"), ("g",)),
     )
-
-
-def test_gates_are_found_in_edges_that_do_not_name_them() -> None:
-    def at(line: int) -> Frame:
-        return Frame(FILE, line, "f")
-
-    gated = [
-        LockOrderEdge("g", "a", "A", at(1), at(2)),
-        LockOrderEdge("g", "b", "A", at(1), at(3)),
-        LockOrderEdge("a", "b", "A", at(2), at(3)),
-        LockOrderEdge("g", "b", "B", at(5), at(6)),
-        LockOrderEdge("g", "a", "B", at(5), at(7)),
-        LockOrderEdge("b", "a", "B", at(6), at(7)),
-    ]
-    assert lock_order_cycles(gated) == ()
-    assert lock_order_cycles([gated[2], gated[5]]) == ((gated[2], gated[5]),)
 
 
 def test_locks_that_share_a_path_stay_apart() -> None:

@@ -68,3 +68,7 @@ LOST_UPDATE = """
         assert purse.coins == 15, purse.coins
 """
 
+
+
+def nothing(*_: Any) -> None:
+    """For parameters that a test does not use."""

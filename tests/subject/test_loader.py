@@ -119,7 +119,10 @@ def test_included_packages_are_kept_per_variant(tmp_path: Path) -> None:
 
 
 def test_instrumented_variant_records_and_plain_one_does_not(tmp_path: Path) -> None:
-    path = tree(tmp_path, {"both.py": "class A:\n    def set(self):\n        self.x = 1\n        return self.x\n"}) / "both.py"
+    path = (
+        tree(tmp_path, {"both.py": "class A:\n    def set(self):\n        self.x = 1\n        return self.x\n"})
+        / "both.py"
+    )
     loader = Loader(import_context(path))
     assert loader.load(instrumented=True).A().set() == 1
     assert "__chaossloth__" in vars(loader.module)
