@@ -8,28 +8,31 @@ deviations, replayed as it is; both have to pass. Nothing here says "proven" unl
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from chaossloth.evidence import Label
+from chaossloth.evidence import Label, Trace
 from chaossloth.explore.execute import Execution, Executor
 from chaossloth.explore.search import Limits, Search, SearchResult
 from chaossloth.explore.strategy import Deviate, Guided, Sequential
 from chaossloth.explore.trace import to_trace
 
-__all__ = ["Original", "SequentialRun", "explore_patched", "forced_after", "makespan", "sequential"]
+__all__ = ["Original", "SequentialRun", "duplicate_work", "explore_patched", "forced_after", "makespan", "sequential"]
 
 
 @dataclass(frozen=True, slots=True)
 class SequentialRun:
-    """One run of the calls one after another: how it ended and what it wrote, per location in order."""
+    """One run of the calls one after another: how it ended, the last value written to each named location, and how often
+    each line of each function wrote something (`work`)."""
 
     ok: bool
     failure: str
     result: str
-    writes: tuple[tuple[str, tuple[str, ...]], ...]
+    writes: Mapping[str, str]
+    work: Counter[tuple[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +70,41 @@ def sequential(executor: Executor, show: Callable[[Any], str], seeds: Sequence[i
 
 
 def _sequential_run(executor: Executor, execution: Execution, show: Callable[[Any], str]) -> SequentialRun:
-    writes: dict[str, list[str]] = {}
-    for step in to_trace(execution, executor.is_subject).steps:
+    trace = to_trace(execution, executor.is_subject)
+    writes: dict[str, str] = {}
+    for step in trace.steps:
         for access in step.accesses:
             if access.mode != "read" and not access.sync and access.value is not None:
-                writes.setdefault(access.name, []).append(access.value)
+                writes[access.name] = access.value
     outcome = execution.outcome
     failure = "" if outcome.ok else f"{outcome.failure} {outcome.exception}: {outcome.message}"
-    return SequentialRun(outcome.ok, failure, show(executor.last_result), tuple((k, tuple(v)) for k, v in sorted(writes.items())))
+    return SequentialRun(outcome.ok, failure, show(executor.last_result), writes, _work(trace))
+
+
+def _work(trace: Trace) -> Counter[tuple[str, int]]:
+    """(function, line) -> number of writes made there."""
+    made: Counter[tuple[str, int]] = Counter()
+    for step in trace.steps:
+        for access in step.accesses:
+            if access.mode != "read" and not access.sync and access.stack:
+                made[access.stack[0].function, access.stack[0].line] += 1
+    return made
+
+
+def duplicate_work(executor: Executor, failure: Execution, sequential_runs: Sequence[SequentialRun], owner: str) -> str:
+    """A sentence when the patched program, in the old failing order, does a collaborator's work more often than any
+    sequential run does: a second connection opened and thrown away passes an assertion, and is still wrong.
+
+    owner: the class or function that was patched; what it does itself is its own affair. Empty when there is none.
+    """
+    guided = Guided(failure.run.order, failure.run.extended)
+    execution = executor.execute(guided, executor.model(failure.schedule.label), failure.schedule.seed, detail=True)
+    for (function, line), count in _work(to_trace(execution, executor.is_subject)).items():
+        scope = function.rpartition(".")[0].removesuffix(".<locals>")
+        usual = max((run.work[function, line] for run in sequential_runs), default=0)
+        if scope and scope != owner and count > usual:
+            return f"{function} (line {line}) does its work {count} times, one after another at most {usual} times"
+    return ""
 
 
 def explore_patched(

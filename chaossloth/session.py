@@ -21,7 +21,7 @@ from chaossloth.explore.search import Limits, Search, SearchResult, pct_floor
 from chaossloth.explore.strategy import Deviate
 from chaossloth.liveness import lock_order_cycles
 from chaossloth.loop.controlled import DEFAULT_BYPASS_BOUND, DEFAULT_STALL_S
-from chaossloth.prove import Original, explore_patched, forced_after, makespan, sequential
+from chaossloth.prove import Original, duplicate_work, explore_patched, forced_after, makespan, sequential
 from chaossloth.subject.channel import progress
 
 __all__ = ["Session"]
@@ -213,14 +213,14 @@ class Session:
         return {"runs": len(runs), "failing": sum(not run.ok for run in runs), "makespan_s": makespan(executor, _MAKESPAN_SEEDS)}
 
     def candidate(
-        self, overrides: Mapping[str, str], labels: Sequence[Label], executions: Mapping[Label, int], seconds: float, seed: int, times: int
+        self, overrides: Mapping[str, str], owner: str, labels: Sequence[Label], executions: Mapping[Label, int], seconds: float, seed: int, times: int
     ) -> dict[str, Any]:
         """Judge a variant: forced replay, sequential comparison, exploration. The first rung that fails ends it."""
         if self._original is None:
             raise ToolError("candidate() before remember()")
         self._use(overrides)
         try:
-            return self._judge_candidate(self._original, labels, executions, seconds, seed, times)
+            return self._judge_candidate(self._original, owner, labels, executions, seconds, seed, times)
         finally:
             self._use({})
 
@@ -229,7 +229,7 @@ class Session:
         return changed or _changes(original.sequential, after)
 
     def _judge_candidate(
-        self, original: Original, labels: Sequence[Label], executions: Mapping[Label, int], seconds: float, seed: int, times: int
+        self, original: Original, owner: str, labels: Sequence[Label], executions: Mapping[Label, int], seconds: float, seed: int, times: int
     ) -> dict[str, Any]:
         executor = self._controlled()
         failures, message = forced_after(executor, original.failure, 1)
@@ -239,6 +239,9 @@ class Session:
         changed = self._behaviour_changed(original, executor, after)
         if changed:
             return {"refuted_by": "sequential", "detail": changed}
+        duplicated = duplicate_work(executor, original.failure, after, owner)
+        if duplicated:
+            return {"refuted_by": "duplicate work", "detail": duplicated}
         failures, message = forced_after(executor, original.failure, times)
         if failures:
             return {"refuted_by": "replay", "detail": message}
@@ -305,10 +308,7 @@ def _changes(before: Sequence[Any], after: Sequence[Any]) -> str:
             return f"one after another it {'fails' if old.ok else 'passes'}: {new.failure or old.failure}"
         if old.result != new.result:
             return f"one after another the result is {new.result:.80}, it was {old.result:.80}"
-        known = dict(new.writes)
-        for name, values in old.writes:
-            if name in known and known[name] != values:
-                return f"one after another {name} is written {', '.join(known[name])}; it was {', '.join(values)}"
+        for name, value in old.writes.items():
+            if new.writes.get(name, value) != value:
+                return f"one after another {name} ends as {new.writes[name]:.80}; it was {value:.80}"
     return ""
-
-

@@ -80,7 +80,6 @@ class Diagnosis:
     touches: tuple[Touch, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
     explanation: str = ""
-    failure_line: Frame | None = None
 
 
 def diagnose(
@@ -91,7 +90,7 @@ def diagnose(
     if len(pair) < 2 and deadlock is None and trace.outcome.failure not in ("deadlock", "livelock"):
         pair = _substitute(trace)
     pattern, explanation = classify(pair, trace, sources, deadlock)
-    return Diagnosis(pattern, tuple(pair), touches_of(pair, trace), dict(sources), explanation, trace.outcome.where)
+    return Diagnosis(pattern, tuple(pair), touches_of(pair, trace), dict(sources), explanation)
 
 
 def touches_of(pair: Sequence[CriticalAccess], trace: Trace) -> tuple[Touch, ...]:

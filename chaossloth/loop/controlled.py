@@ -607,7 +607,10 @@ class ControlledLoop(asyncio.AbstractEventLoop):
             self._nothing_ready()
 
     def _arrive(self, handle: Handle, group: list[tuple[str, int]]) -> None:
+        """Deliver one completion. Where that happens while the loop is busy, the step before it took that long."""
         run = self.run
+        wait = 0.0
+        stalls = bool(self._ready) and not group
         if handle.cause == "timer":
             if handle is self._timers[0]:
                 heapq.heappop(self._timers)
@@ -615,17 +618,17 @@ class ControlledLoop(asyncio.AbstractEventLoop):
                 self._timers.remove(handle)
                 heapq.heapify(self._timers)
             group.append((handle.owner, handle.ordinal))
-            wait = handle.deadline - run.now
-            if wait > 0:
-                if self._ready:
-                    run.lateness += wait
-                    if run.current is not None:
-                        run.stalls.append((run.current.key, run.current.steps, wait))
-                run.now = handle.deadline
+            wait = max(0.0, handle.deadline - run.now)
+            run.now += wait
+            run.lateness += wait if self._ready else 0.0
         else:
             self._free.remove(handle)
-            if handle.deadline < 0:
+            if handle.cause == "yield":
                 group.append((handle.proc.key, -handle.proc.yields))
+            else:
+                group.append((handle.owner, handle.ordinal))
+        if stalls and run.current is not None:
+            run.stalls.append((run.current.key, run.current.steps, wait))
         self._ready.append(handle)
 
     def _nothing_ready(self) -> None:

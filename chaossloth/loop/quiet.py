@@ -7,10 +7,12 @@ return: that is a deadlock, and it raises `NothingRunnable` instead of blocking 
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures.thread
 import selectors
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any, NoReturn, cast
 
@@ -19,7 +21,9 @@ from chaossloth.loop.virtual import real_monotonic_ns as monotonic_ns
 
 __all__ = ["NothingRunnable", "QuietSelector", "TimeIsUp"]
 
-_THREAD_POLL_S = 0.01
+_THREAD_POLL_S = 0.005
+_IDLE_LOOKS = 3
+_NOT_ITS = ("chaossloth", "pydevd")  # names of threads that are not the subject's
 
 
 class NothingRunnable(BaseException):
@@ -38,11 +42,12 @@ class QuietSelector(selectors.DefaultSelector):
     """The platform's selector; see the module docstring.
 
     polled_ns: monotonic_ns of the last return. before_stop: called with what is about to be raised, while every task
-    still stands where it waits.
+    still stands where it waits. in_threads: futures of work that the loop gave to threads.
     """
 
     def __init__(self, before_stop: Callable[[NothingRunnable | TimeIsUp], None] | None = None) -> None:
         super().__init__()
+        self.in_threads: weakref.WeakSet[asyncio.Future[Any]] = weakref.WeakSet()
         self._before_stop = before_stop
         self.polled_ns = 0
         self.limit_s = 0.0
@@ -61,6 +66,8 @@ class QuietSelector(selectors.DefaultSelector):
             events = self._wait_for_threads()
         else:
             events = super().select(self._bounded(timeout))
+            if timeout is None or timeout > 0:
+                self._last_pause = monotonic()
         self.polled_ns = monotonic_ns()
         return cast("list[tuple[selectors.SelectorKey, int]]", events)
 
@@ -73,35 +80,38 @@ class QuietSelector(selectors.DefaultSelector):
             self._stop(TimeIsUp(self.limit_s, spinning=now - self._last_pause > self.limit_s / 2))
         if timeout is not None and timeout <= 0:
             return timeout
-        self._last_pause = now
         return left if timeout is None else min(timeout, left)
 
     def _wait_for_threads(self) -> list[Any]:
         """Only a thread could still schedule something. A worker that went idle has scheduled it before that."""
+        quiet_for = 0
         while True:
-            working = _working_threads()
-            events = super().select(self._bounded(_THREAD_POLL_S if working else 0.0))
+            working, pools = self._threads()
+            quiet_for = 0 if working else quiet_for + 1
+            # A pool's worker that has just been handed something still looks idle: it has to look so several times.
+            over = quiet_for > (_IDLE_LOOKS if pools else 0)
+            events = super().select(self._bounded(0.0 if over else _THREAD_POLL_S))
             if events:
                 return cast("list[Any]", events)
-            if not working:
+            if over:
                 self._stop(NothingRunnable("no ready handle, no timer, no I/O and no working thread"))
+
+    def _threads(self) -> tuple[bool, bool]:
+        """(a thread works or may work for this loop, there are idle workers of pools)."""
+        if any(not future.done() for future in self.in_threads):
+            return True, False
+        pools = False
+        frames = sys._current_frames()
+        for thread in threading.enumerate():
+            if thread in (threading.main_thread(), threading.current_thread()) or thread.name.startswith(_NOT_ITS):
+                continue
+            frame = frames.get(thread.ident or -1)
+            if frame is None or frame.f_code is not concurrent.futures.thread._worker.__code__:
+                return True, pools
+            pools = True
+        return False, pools
 
     def _stop(self, stop: NothingRunnable | TimeIsUp) -> NoReturn:
         if self._before_stop is not None:
             self._before_stop(stop)
         raise stop
-
-
-def _working_threads() -> bool:
-    """True when a thread of the subject is alive that is no idle pool worker (these stand in their queue loop)."""
-    frames = sys._current_frames()
-    idle = concurrent.futures.thread._worker.__code__
-    for thread in threading.enumerate():
-        if thread is threading.main_thread() or thread is threading.current_thread():
-            continue
-        if thread.name.startswith("chaossloth") or thread.name.startswith("pydevd"):
-            continue
-        frame = frames.get(thread.ident or -1)
-        if frame is None or frame.f_code is not idle:
-            return True
-    return False

@@ -139,6 +139,7 @@ class StockRun:
             selector.limit(max(0.001, self._limit_s - (monotonic() - self._opened)))
         loop = asyncio.SelectorEventLoop(selector)
         loop.set_exception_handler(self._on_problem)
+        _count_thread_work(loop, selector)
         self.judging = True
         if self._hooked:
             self.hook(loop, selector)
@@ -246,10 +247,8 @@ class StockRun:
             except BaseException as raised:
                 error = raised
         guard.step_started = None
-        if program.kind != "sync" and self.main_ended and isinstance(error, (NothingRunnable, TimeIsUp)):
-            result, error = _main_result(
-                self.main_ended[0]
-            )  # it ended; what then refused to be cancelled is not judged
+        if program.kind != "sync" and self.main_ended and self.stop is None:
+            result, error = _main_result(self.main_ended[0])  # what then refused to be cancelled is not judged
         self._silence()
         return result, error
 
@@ -277,6 +276,18 @@ class StockRun:
 
 def _identity(task: asyncio.Task[Any]) -> str:
     return cast(_Delegate, task.get_coro()).actor.identity
+
+
+def _count_thread_work(loop: asyncio.AbstractEventLoop, selector: QuietSelector) -> None:
+    """Tell the selector of work that threads do for this loop: what is queued for a thread cannot be seen on it."""
+    run_in_executor = loop.run_in_executor
+
+    def counted(executor: Any, function: Callable[..., Any], *args: Any) -> Any:
+        future = run_in_executor(executor, function, *args)
+        selector.in_threads.add(future)
+        return future
+
+    loop.run_in_executor = counted  # type: ignore[method-assign, assignment]
 
 
 def _died(task: asyncio.Task[Any]) -> bool:

@@ -107,6 +107,7 @@ class RepairLoop:
             answer = self._call(
                 "candidate",
                 overrides=overrides,
+                owner=candidate.intent.target.rpartition(".")[0],
                 labels=self._labels,
                 executions=self._executions,
                 seconds=left(0.35),
@@ -130,7 +131,7 @@ class RepairLoop:
     def _count(self, tally: _Tally, answer: Mapping[str, Any], name: str) -> None:
         by = answer["refuted_by"]
         tally.replay += by == "replay"
-        tally.sequential += by == "sequential"
+        tally.sequential += by in ("sequential", "duplicate work")
         tally.exploration += by in ("exploration", "natural")
         token = f" ({answer['token']})" if answer.get("token") else ""
         tally.tried.append(f"{name}: refuted by {by}{token}: {str(answer['detail']):.120}")
@@ -149,6 +150,7 @@ class RepairLoop:
         verdict = verdicts.of_search(answer["searches"], self._calls)
         rungs = [self._forced_rung(finding, answer), self._explored_rung(verdict), self._deadlock_rung(answer)]
         rungs.append(LadderRung("sequential behaviour", True, f"same in {answer['sequential_runs']} runs, one call after another"))
+        rungs.append(LadderRung("duplicate work", True, "no collaborator is called on more often than one call after another does"))
         rungs.append(self._natural(overrides))
         forced_after: dict[str, Forced | None] = {
             "controlled": Forced(answer["forced_runs"], 0, "old order followed, and old choices replayed"),

@@ -16,11 +16,9 @@ import string
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from types import ModuleType, TracebackType
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from chaossloth.errors import ChaosSlothError, ToolError, UsageError
-from chaossloth.evidence import Frame
 from chaossloth.subject.arguments import (
     Arguments,
     candidates,
@@ -30,20 +28,18 @@ from chaossloth.subject.arguments import (
 )
 from chaossloth.subject.canonical import Flat, Walker
 from chaossloth.subject.oracle import Raised, SerialOutcomes, relabellings, sequential_orders
+from chaossloth.subject.running import (
+    ModuleSource,
+    Runner,
+    await_anything,
+    error_text,
+    finish,
+    innermost,
+    refuse_parameters,
+    resolve,
+)
 
-__all__ = [
-    "CallSpec",
-    "ConcurrentCalls",
-    "ModuleSource",
-    "Observed",
-    "Runner",
-    "await_anything",
-    "error_text",
-    "file_name",
-    "innermost",
-    "refuse_parameters",
-    "resolve",
-]
+__all__ = ["CallSpec", "ConcurrentCalls", "Observed"]
 
 _SETTLE_S = 0.05
 _SETTLE_ROUNDS = 20
@@ -53,27 +49,6 @@ _SEEDS = (1, 2)
 _MORE_SEEDS = tuple(range(3, 17))  # for the first order only: randomness that two draws may not show
 _REMEDY_ARGS = "pass arguments with --args \"(1, 'x')\", or "
 _REMEDY_SETUP = "give a prepared object with --setup module:function"
-
-
-class ModuleSource(Protocol):
-    """What holds the loaded module (`loader.Loader`)."""
-
-    @property
-    def module(self) -> ModuleType: ...
-
-    def is_subject(self, filename: str) -> bool: ...
-
-    def reload(self) -> ModuleType: ...
-
-
-class Runner(Protocol):
-    """Executes one coroutine alone, in FIFO order, and returns its result or raises its exception.
-
-    seed: decides random sources; another seed must also shift the clock, so that values made from time are seen to
-    differ between two sequential runs. A run that can never end raises instead of hanging.
-    """
-
-    def __call__(self, coro: Coroutine[Any, Any, Any], seed: int, /) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,60 +66,6 @@ class Observed:
 
     flat: Flat
     raised: tuple[Raised, ...] = ()
-
-
-# --- helpers shared with `entry` --------------------------------------------------------------------------------
-
-
-async def await_anything(value: Any) -> Any:
-    return await value if inspect.isawaitable(value) else value
-
-
-def error_text(error: BaseException) -> str:
-    try:
-        return str(error)[:2000]
-    except Exception as inner:  # the subject's own __str__
-        return f"<its text raises {type(inner).__qualname__}>"
-
-
-def innermost(trace: TracebackType | None, is_subject: Callable[[str], bool]) -> Frame | None:
-    """The deepest frame of a traceback that is the subject's; the deepest of all when none is."""
-    found = last = None
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        last = Frame(code.co_filename, trace.tb_lineno or 0, code.co_qualname)
-        found = last if is_subject(code.co_filename) else found
-        trace = trace.tb_next
-    return found or last
-
-
-def file_name(source: ModuleSource) -> str:
-    return str(getattr(source.module, "__file__", source.module.__name__)).rpartition("/")[2]
-
-
-def resolve(module: ModuleType, dotted: str) -> Any:
-    value: Any = module
-    for part in dotted.split("."):
-        try:
-            value = getattr(value, part)
-        except AttributeError:
-            where = str(getattr(module, "__file__", module.__name__)).rpartition("/")[2]
-            raise UsageError(f"there is no {dotted!r} in {where} once it is imported; check the name") from None
-    return value
-
-
-def refuse_parameters(name: str, function: Callable[..., Any]) -> None:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (ValueError, TypeError):
-        return
-    variable = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-    missing = [p.name for p in parameters if p.default is p.empty and p.kind not in variable]
-    if missing:
-        raise UsageError(
-            f"{name} takes {', '.join(missing)}, which a fixture or a caller has to give; "
-            "name a function without parameters that calls it"
-        )
 
 
 # --- concurrent calls ------------------------------------------------------------------------------------------
@@ -219,7 +140,7 @@ class ConcurrentCalls:
             result = getattr(owner, self.methods[index])(*positional, **named)
         except Exception as error:  # becomes the result of this call, as it would inside a task
             return _raise(error)
-        return result if inspect.iscoroutine(result) else _finish(result)
+        return result if inspect.iscoroutine(result) else finish(result)
 
     async def _make_object(self) -> Any:
         if self._setup is not None:
@@ -448,7 +369,7 @@ class ConcurrentCalls:
         for method, arguments in calls:
             positional, named = arguments.make(vars(self.source.module))
             result = getattr(owner, method)(*positional, **named)
-            await _finish(result)
+            await finish(result)
 
     def _check_given(self, cls: type, index: int) -> Arguments:
         """--args, given once for all calls or several times in turn, must fit the method's signature."""
@@ -503,16 +424,6 @@ def _shown(error: BaseException) -> str:
 
 async def _raise(error: BaseException) -> NoReturn:
     raise error
-
-
-async def _finish(result: Any) -> Any:
-    """What calling a method means: await it, iterate an asynchronous generator, enter and leave a context manager."""
-    if hasattr(result, "__aiter__"):
-        return [item async for item in result]
-    if hasattr(result, "__aenter__") and not inspect.isawaitable(result):
-        async with result as entered:
-            return entered
-    return await await_anything(result)
 
 
 def _setup_function(source: ModuleSource, setup: str) -> Callable[[], Any | Awaitable[Any]]:

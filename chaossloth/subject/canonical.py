@@ -137,18 +137,20 @@ class Walker:
         if cls in _PLAIN:
             self.flat[path] = _plain_leaf(value)
             return True
-        if isinstance(value, enum.Enum):
-            self.flat[path] = ("enum", f"{qualified(cls)}.{value._name_}")
-            return True
-        if isinstance(value, type):
-            self.flat[path] = ("class", qualified(value))
-            return True
-        if isinstance(value, _BY_REPR) and cls.__repr__ in _TRUSTED_REPR:
-            self.flat[path] = ("value", qualified(cls), repr(value))
-            return True
-        if isinstance(value, _NO_STATE):
-            return False
-        return self._visit_mutable(path, value)
+        match _category(cls):
+            case "structure":
+                return self._visit_mutable(path, value)
+            case "none":
+                return False
+            case "enum":
+                assert isinstance(value, enum.Enum)
+                self.flat[path] = ("enum", f"{qualified(cls)}.{value._name_}")
+            case "class":
+                assert isinstance(value, type)
+                self.flat[path] = ("class", qualified(value))
+            case _:
+                self.flat[path] = ("value", qualified(cls), repr(value))
+        return True
 
     def _visit_mutable(self, path: Path, value: object) -> bool:
         key = id(value)
@@ -278,6 +280,27 @@ def _base_iter(values: Any) -> Callable[[Any], Iterator[Any]]:
     return base.__iter__
 
 
+def _category(cls: type) -> str:
+    """What to do with values of a class; decided once per class, because it takes some sixty subclass checks."""
+    known = _categories.get(cls)
+    if known is None:
+        if issubclass(cls, enum.Enum):
+            known = "enum"
+        elif issubclass(cls, type):
+            known = "class"
+        elif issubclass(cls, _BY_REPR) and cls.__repr__ in _TRUSTED_REPR:
+            known = "value"
+        else:
+            known = "none" if issubclass(cls, _NO_STATE) else "structure"
+        _categories[cls] = known
+    return known
+
+
+# Weak: classes of variants that are no longer loaded must be free to go.
+_categories: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()
+_slots: weakref.WeakKeyDictionary[type, list[tuple[str, types.MemberDescriptorType]]] = weakref.WeakKeyDictionary()
+
+
 def qualified(cls: type) -> str:
     """Module and qualified name of a class; built-ins without module."""
     module = cls.__module__
@@ -292,13 +315,21 @@ def attributes(value: object) -> Iterator[tuple[str, object]]:
         own = None
     if isinstance(own, dict):
         yield from list(own.items())
-    for cls in type(value).__mro__:
-        for name, member in list(cls.__dict__.items()):
-            if isinstance(member, types.MemberDescriptorType) and _is_python_class(cls):
-                try:
-                    yield name, member.__get__(value, type(value))
-                except AttributeError:
-                    continue  # a slot that was never set
+    cls = type(value)
+    members = _slots.get(cls)
+    if members is None:
+        members = _slots[cls] = [
+            (name, member)
+            for base in cls.__mro__
+            if _is_python_class(base)
+            for name, member in base.__dict__.items()
+            if isinstance(member, types.MemberDescriptorType)
+        ]
+    for name, member in members:
+        try:
+            yield name, member.__get__(value, cls)
+        except AttributeError:
+            continue  # a slot that was never set
 
 
 def _is_python_class(cls: type) -> bool:

@@ -25,7 +25,7 @@ from chaossloth.subject.containers import (
 from chaossloth.subject.iteration import is_lazy, sources
 from chaossloth.subject.recorder import READ, UPDATE, WRITE, recorder
 
-__all__ = ["method"]
+__all__ = ["METHODS", "method"]
 
 R = recorder
 
@@ -180,7 +180,7 @@ _READING = _words(
     " symmetric_difference issubset issuperset isdisjoint elements most_common total"
 )
 _BYTEARRAY_WRITES = _words("append clear extend insert pop remove reverse __setitem__ __delitem__ __iadd__ __imul__")
-_METHODS: dict[str, Callable[[Any, int, str, tuple[Any, ...], dict[str, Any], int], None]] = {
+METHODS: dict[str, Callable[[Any, int, str, tuple[Any, ...], dict[str, Any], int], None]] = {
     "dict": _dict_method,
     "set": _set_method,
     "list": _list_method,
@@ -190,4 +190,4 @@ _METHODS: dict[str, Callable[[Any, int, str, tuple[Any, ...], dict[str, Any], in
 
 def method(o: Any, kind: str, name: str, a: tuple[Any, ...], k: dict[str, Any], s: int) -> None:
     """The call `o.name(*a, **k)` of a container's own (C) method."""
-    _METHODS[kind](o, number_of(o), name, a, k, s)
+    METHODS[kind](o, number_of(o), name, a, k, s)

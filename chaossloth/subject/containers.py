@@ -125,14 +125,14 @@ def key_of(k: Any) -> Hashable:
 
 
 def _object_key(k: Any, t: type) -> Hashable:
-    if operation(t, "__eq__") is object.__eq__ or isinstance(k, type):
-        return ("object", number_of(k))
-    if isinstance(k, enum.Enum):
-        return (t.__qualname__, k._name_)
-    if isinstance(k, tuple) and operation(t, "__eq__") is tuple.__eq__:
+    equal = operation(t, "__eq__")
+    if equal is object.__eq__ or isinstance(k, type):
+        return (t.__qualname__, k._name_) if isinstance(k, enum.Enum) else ("object", number_of(k))
+    for base in (str, int, float, bytes):  # enums and other subclasses that equal their plain values
+        if equal is operation(base, "__eq__") and isinstance(k, base):
+            return key_of(base(k) if base is not str else str.__str__(k))
+    if equal is tuple.__eq__:
         return tuple([key_of(item) for item in tuple.__iter__(k)])
-    if isinstance(k, str) and operation(t, "__eq__") is str.__eq__:
-        return str.__str__(k)
     if _compares_fields(t):
         found = object.__getattribute__(k, "__dict__")
         return (t.__qualname__, *[key_of(found.get(f.name)) for f in dataclasses.fields(t) if f.compare])

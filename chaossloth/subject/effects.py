@@ -11,13 +11,13 @@ from typing import Any
 
 from chaossloth.subject import containers as c
 from chaossloth.subject.attributes import ATTRIBUTES, ga, store
-from chaossloth.subject.container_methods import method
+from chaossloth.subject.container_methods import METHODS, method
 from chaossloth.subject.foreign import BUILTIN_METHODS, FUTURES, PLAIN, effect_of, is_ours, nature_of
 from chaossloth.subject.iteration import is_lazy, sources
 from chaossloth.subject.looking import nx, ra, rk, state_names, tr
 from chaossloth.subject.recorder import FILES, READ, SYNC, WRITE, recorder
 
-__all__ = ["call", "callk", "cf"]
+__all__ = ["call", "callk", "cf", "cfk"]
 
 R = recorder
 N = recorder.names
@@ -44,8 +44,15 @@ def callk(f: Any, s: int, /, *a: Any, **kw: Any) -> Any:
         return f
 
 
-def cf(f: Any, s: int, /, *a: Any, **kw: Any) -> Any:
+def cf(f: Any, s: int, /, *a: Any) -> Any:
     """`f`, about to be called with these arguments: for arguments that can be evaluated a second time."""
+    if R.enabled:
+        _before(f, a, _NO_KEYWORDS, s)
+    return f
+
+
+def cfk(f: Any, s: int, /, *a: Any, **kw: Any) -> Any:
+    """The same with keywords."""
     if R.enabled:
         _before(f, a, kw, s)
     return f
@@ -61,7 +68,12 @@ def _before(f: Any, a: tuple[Any, ...], kw: dict[str, Any], s: int) -> None:
         if (code is None or code.co_filename not in FILES) and not is_ours(f):
             _foreign_call(f, a, kw, s)
     elif t in BUILTIN_METHODS:
-        _builtin_call(f, a, kw, s)
+        o = f.__self__
+        kind = c.KINDS.get(type(o))
+        if kind:
+            METHODS[kind](o, IDS.get(id(o)) or N.seen(o), f.__name__, a, kw, s)
+        else:
+            _builtin_call(f, a, kw, s)
     elif not is_ours(getattr(t, "__call__", None)):  # noqa: B004 (the method is wanted, not whether there is one)
         _foreign_call(f, a, kw, s)
 

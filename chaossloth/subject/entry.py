@@ -14,11 +14,11 @@ from typing import Any, Literal
 
 from chaossloth.errors import ToolError, UsageError
 from chaossloth.evidence import Failure, Outcome
-from chaossloth.subject.calls import (
-    CallSpec,
-    ConcurrentCalls,
+from chaossloth.subject.calls import CallSpec, ConcurrentCalls, Observed
+from chaossloth.subject.locate import Choice
+from chaossloth.subject.oracle import SerialOutcomes
+from chaossloth.subject.running import (
     ModuleSource,
-    Observed,
     Runner,
     await_anything,
     error_text,
@@ -27,8 +27,6 @@ from chaossloth.subject.calls import (
     refuse_parameters,
     resolve,
 )
-from chaossloth.subject.locate import Choice
-from chaossloth.subject.oracle import SerialOutcomes
 
 __all__ = ["CallSpec", "ModuleSource", "Observed", "Program", "Runner", "build_program", "judge_error"]
 

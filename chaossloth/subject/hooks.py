@@ -31,7 +31,7 @@ from chaossloth.subject.attributes import (
     store,
     written_globals,
 )
-from chaossloth.subject.effects import call, callk, cf
+from chaossloth.subject.effects import call, callk, cf, cfk
 from chaossloth.subject.foreign import PLAIN, nature_of
 from chaossloth.subject.looking import ci, it, mt, nx, overrides, ra, rk, ro, rv, tr
 from chaossloth.subject.recorder import READ, UPDATE, WRITE, recorder
@@ -41,6 +41,7 @@ __all__ = [
     "call",
     "callk",
     "cf",
+    "cfk",
     "ci",
     "cl",
     "cp",

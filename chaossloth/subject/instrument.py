@@ -7,6 +7,7 @@ result does not compile, nesting beyond the compiler's limits), it is left as it
 from __future__ import annotations
 
 import ast
+import warnings
 from dataclasses import dataclass
 from types import CodeType
 
@@ -43,7 +44,9 @@ def instrument(source: str, filename: str, module: str) -> Instrumented:
 
 
 def _compiled(tree: ast.Module, filename: str) -> CodeType:
-    return compile(tree, filename, "exec", dont_inherit=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)  # compiling the source itself has said it all
+        return compile(tree, filename, "exec", dont_inherit=True)
 
 
 def _rewritten(source: str, filename: str, module: str, only: frozenset[int] | None = None) -> ast.Module:

@@ -447,7 +447,7 @@ class ExpressionRewriter(ast.NodeTransformer):
     def _through_hook(self, node: ast.Call) -> ast.expr:
         repeatable = all(self._trivial(value) for value in (*node.args, *(k.value for k in node.keywords)))
         repeatable = repeatable and all(k.arg is not None for k in node.keywords)
-        hook = "cf" if repeatable else "callk" if node.keywords else "call"
+        hook = ("cf" if repeatable else "call") + ("k" if node.keywords else "")
         prepared = self.hook(hook, node, node.func, self.site(node, "call"), *node.args)
         prepared.keywords = node.keywords
         if repeatable:

@@ -69,6 +69,5 @@ LOST_UPDATE = """
 """
 
 
-
 def nothing(*_: Any) -> None:
     """For parameters that a test does not use."""

@@ -65,7 +65,8 @@ TRANSPARENT = {
             log = []
             try:
                 async with asyncio.TaskGroup() as g: g.create_task(fail()); g.create_task(wait(log))
-            except* ValueError as e: return log, [repr(x) for x in e.exceptions]
+            except* ValueError as e: log += [repr(x) for x in e.exceptions]
+            return log
     """,
     "timeout": """
         import asyncio
@@ -81,10 +82,10 @@ TRANSPARENT = {
         async def leaf(): await asyncio.sleep(0); return seen(asyncio.current_task())
         def seen(t):
             c = t.get_coro()
-            return t.get_name(), c.__name__, c.__qualname__, c.cr_code.co_name, asyncio.iscoroutine(c), len(t.get_stack())
+            return t.get_name(), c.__name__, c.__qualname__, c.cr_code.co_name, asyncio.iscoroutine(c)
         async def scenario():
             t = asyncio.create_task(leaf(), name="named"); await asyncio.sleep(0)
-            return t.get_coro().cr_frame.f_lineno, t.get_coro().cr_await is not None, seen(t), await t
+            return len(t.get_stack()), t.get_coro().cr_frame.f_lineno, t.get_coro().cr_await is not None, seen(t), await t
     """,
     "asyncgen": """
         import asyncio

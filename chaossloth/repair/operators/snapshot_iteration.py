@@ -1,6 +1,6 @@
 """SNAPSHOT_ITERATION: `for x in self.c.values():` with an await in the body becomes `for x in list(...)`.
 
-Preconditions: the loop's source line is one of the critical pair's (or the failing line); the loop is a plain `for`
+Preconditions: the loop's source line is one of the critical pair's; the loop is a plain `for`
 (or a comprehension that awaits); the source is a name, an attribute, a subscript, or a view or wrapper of one
 (`.items()`, `enumerate`, `reversed`, `zip`), so copying it runs no other code. Not where a copy is made already
 (`list`, `sorted`, ...).
