@@ -15,7 +15,16 @@ from chaossloth.evidence import Fingerprint
 
 __all__ = ["fingerprint", "sha256_of"]
 
-_ENVIRONMENT = ("PYTHONPATH", "PYTHONHASHSEED", "PYTHONASYNCIODEBUG", "PYTHONDEVMODE", "PYTHONOPTIMIZE", "TZ", "LANG", "LC_ALL")
+_ENVIRONMENT = (
+    "PYTHONPATH",
+    "PYTHONHASHSEED",
+    "PYTHONASYNCIODEBUG",
+    "PYTHONDEVMODE",
+    "PYTHONOPTIMIZE",
+    "TZ",
+    "LANG",
+    "LC_ALL",
+)
 
 
 def sha256_of(lines: Iterable[str]) -> str:
@@ -38,7 +47,9 @@ def fingerprint(path: Path, source: bytes) -> Fingerprint:
 def _commit(directory: Path) -> str | None:
     def git(*words: str) -> str | None:
         try:
-            done = subprocess.run(["git", "-C", str(directory), *words], capture_output=True, text=True, timeout=5, check=False)
+            done = subprocess.run(
+                ["git", "-C", str(directory), *words], capture_output=True, text=True, timeout=5, check=False
+            )
         except (OSError, subprocess.TimeoutExpired):
             return None
         return done.stdout.strip() if done.returncode == 0 else None

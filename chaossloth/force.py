@@ -3,7 +3,8 @@
 A schedule of the `stock` and `latency` models is a sequence of deliveries: which timers fire together, in which order.
 Here each group of timers gets a slot on the real clock, a gap apart, and `loop.call_at` gives every planned timer the
 slot of its group. Rounds between two slots take microseconds, the gap is milliseconds (epoll rounds up to whole ones),
-so the stock loop goes through the same rounds as the schedule did. What else a schedule may hold:
+so the stock loop goes through the same rounds as the schedule did. On a loaded machine the process may sleep through a
+slot: a delivery that is then out of turn is put off until it is its turn. What else a schedule may hold:
 
 * a bare yield that took time: the task's next step gets a slot instead of a place in the ready queue;
 * a delivery while the loop was busy (*stall*): the named step sleeps until the slot of the next group is reached;
@@ -38,6 +39,7 @@ Delivery = tuple[str, int]
 _SPREAD_S = 1e-7  # between timers of one group: above the clock's resolution, far below any wake-up's
 _LIMIT_S = 5.0  # what a forced run may take beyond its last slot
 _LONGEST_RUN_S = 0.5
+_PATIENCE_S = 0.25
 _TASK_STEPS = frozenset({"TaskStepMethWrapper", "TaskWakeupMethWrapper", "__step", "__wakeup", "task_wakeup"})
 
 
@@ -189,6 +191,7 @@ class _ForcedRun(StockRun):
         self._reached = 0  # groups of which a timer has fired
         self._fired_at = 0  # the poll that delivered the last of them
         self._planned: list[_Fires] = []  # scheduled and not fired
+        self._stalled: set[int] = set()  # groups that are to be delivered while the loop is busy
         self._yielding: Actor | None = None  # its task has just made a bare yield that shall take time
         self._real_call_at: Callable[..., Any] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -196,6 +199,7 @@ class _ForcedRun(StockRun):
     def hook(self, loop: asyncio.AbstractEventLoop, selector: QuietSelector) -> None:
         super().hook(loop, selector)
         self._loop, self._real_call_at = loop, loop.call_at
+        selector.ready = loop._ready  # type: ignore[attr-defined]
         if self._start is None:
             self._start = loop.time()
         call_soon, run_in_executor = loop.call_soon, loop.run_in_executor
@@ -243,16 +247,22 @@ class _ForcedRun(StockRun):
         return self._real_call_at(when, callback, *args, context=context)
 
     def postponed(self, delivery: _Fires, args: tuple[Any, ...]) -> bool:
-        """True when the process slept through more than one slot: a later group waits until the earlier one is through.
+        """True when this delivery would come out of turn, because the process was not scheduled in time; it comes again.
 
-        Deliveries that a late loop finds due at the same poll would else share a round.
+        In turn means: no timer of an earlier group is left, none fired at this poll, and the loop had come to rest
+        since then, unless the plan stalls a step for this group. A loop that never rests is given `_PATIENCE_S`.
         """
-        assert self._loop is not None and self._real_call_at is not None and self.selector is not None
-        poll = self.selector.polled_ns
-        same_poll = delivery.group >= self._reached > 0 and self._fired_at == poll
-        if not same_poll and not any(other.group < delivery.group and other.pending() for other in self._planned):
+        assert self._loop is not None and self._real_call_at is not None and self._start is not None
+        selector, group, now = self.selector, delivery.group, self._loop.time()
+        assert selector is not None
+        late = now - self._start - self._slots[group]
+        if late > _PATIENCE_S:
             return False
-        self._real_call_at(self._loop.time() + self._gap, delivery, *args)
+        busy = group >= self._reached and selector.busy and group not in self._stalled
+        same_poll = group >= self._reached > 0 and self._fired_at == selector.polled_ns
+        if not (busy or same_poll or any(other.group < group and other.pending() for other in self._planned)):
+            return False
+        self._real_call_at(now if busy or same_poll else now + self._gap / 8, delivery, *args)
         return True
 
     def fired(self, delivery: _Fires) -> None:
@@ -283,6 +293,7 @@ class _ForcedRun(StockRun):
             return
         assert self._loop is not None and self._start is not None
         if self._reached < len(self._slots):
+            self._stalled.add(self._reached)
             due = self._start + self._slots[self._reached] + len(self._places) * _SPREAD_S
             seconds = max(seconds, due - self._loop.time()) + 1e-4
         real_sleep(min(seconds, _LIMIT_S))

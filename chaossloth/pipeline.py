@@ -185,7 +185,12 @@ class _Investigator:
 
     def _open(self) -> None:
         options = self.options
-        spec = {"include": list(options.include), "setup": options.setup, "calls": options.calls, "args": list(options.args)}
+        spec = {
+            "include": list(options.include),
+            "setup": options.setup,
+            "calls": options.calls,
+            "args": list(options.args),
+        }
         self._call("open", **self.located.to_json(), **spec)
 
     def _sample(self) -> None:
@@ -226,9 +231,13 @@ class _Investigator:
 
     def _search(self, label: Label, executions: int, seconds: float) -> dict[str, Any]:
         def progress(p: Mapping[str, Any]) -> None:
-            self.observer.progress(f"{p['label']}: {p['executions']} executions, {p['distinct']} inequivalent", p["executions"], executions)
+            self.observer.progress(
+                f"{p['label']}: {p['executions']} executions, {p['distinct']} inequivalent", p["executions"], executions
+            )
 
-        figures = self._call("search", progress, label=label, executions=executions, seconds=seconds, seed=self.options.seed)
+        figures = self._call(
+            "search", progress, label=label, executions=executions, seconds=seconds, seed=self.options.seed
+        )
         self.figures[label] = figures
         return figures
 
@@ -283,7 +292,9 @@ class _Investigator:
 
     def _liveness(self) -> None:
         with self._phase(4):
-            cycles = decode(tuple[tuple[LockOrderEdge, ...], ...], [c for f in self.figures.values() for c in f["lock_cycles"]])  # type: ignore[arg-type]
+            cycles = decode(
+                tuple[tuple[LockOrderEdge, ...], ...], [c for f in self.figures.values() for c in f["lock_cycles"]]
+            )  # type: ignore[arg-type]
             executions = sum(f["executions"] for f in self.figures.values())
             finding = self.found
             deadlocks = (finding.deadlock,) if finding is not None and finding.deadlock is not None else ()
@@ -349,7 +360,15 @@ class _Investigator:
             finding = self.found
             if finding is None or not self.options.repair:
                 return
-            loop = RepairLoop(self.worker, self.observer, self.options, self.labels, self._calls(), _EXECUTIONS, self.located.context.root)
+            loop = RepairLoop(
+                self.worker,
+                self.observer,
+                self.options,
+                self.labels,
+                self._calls(),
+                _EXECUTIONS,
+                self.located.context.root,
+            )
             failing = Trace(tuple(finding.trace.get("failing", ())), Outcome(False, finding.failure))
             repair, reason = loop.run(finding, self._sources(failing), self._left, self._restore)
             self.patched = loop.patched
@@ -425,5 +444,3 @@ class _Investigator:
         finding = self.found
         token = finding.token if finding is not None else self.not_a_race_token
         self._add(reproduce=shell_line(command_line(self.options, token)))
-
-

@@ -59,7 +59,9 @@ def forced_after(executor: Executor, failure: Execution, times: int) -> tuple[in
     return failures, message
 
 
-def sequential(executor: Executor, show: Callable[[Any], str], seeds: Sequence[int] = (0, 1)) -> tuple[SequentialRun, ...]:
+def sequential(
+    executor: Executor, show: Callable[[Any], str], seeds: Sequence[int] = (0, 1)
+) -> tuple[SequentialRun, ...]:
     """The calls one after another in both orders, for each seed. show: canonical text of a result."""
     runs = []
     for seed in seeds:

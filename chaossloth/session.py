@@ -20,7 +20,7 @@ from chaossloth.explore.schedule import parse_token
 from chaossloth.explore.search import Limits, Search, SearchResult, pct_floor
 from chaossloth.explore.strategy import Deviate
 from chaossloth.liveness import lock_order_cycles
-from chaossloth.loop.controlled import DEFAULT_BYPASS_BOUND, DEFAULT_STALL_S
+from chaossloth.loop.run import DEFAULT_BYPASS_BOUND, DEFAULT_STALL_S
 from chaossloth.prove import Original, duplicate_work, explore_patched, forced_after, makespan, sequential
 from chaossloth.subject.channel import progress
 
@@ -155,7 +155,9 @@ class Session:
         schedule = parse_token(token)
         executor = self._controlled()
         try:
-            execution = executor.execute(Deviate(dict(schedule.deviations), strict=True), executor.model(schedule.label), schedule.seed)
+            execution = executor.execute(
+                Deviate(dict(schedule.deviations), strict=True), executor.model(schedule.label), schedule.seed
+            )
         except Unsupported as refused:
             raise ReplayDiverged(str(refused)) from None
         ended = execution.run.ended
@@ -174,7 +176,10 @@ class Session:
     def _why_diverged(self, execution: Execution) -> str:
         uncontrolled = sorted(execution.touched & {"datetime", "time.process_time"})
         source = f"uncontrolled sources in use: {', '.join(uncontrolled)}" if uncontrolled else ""
-        return source or "the source, its arguments or the Python version changed since the token was made, or something uncontrolled took part"
+        return (
+            source
+            or "the source, its arguments or the Python version changed since the token was made, or something uncontrolled took part"
+        )
 
     def diagnose(self, seconds: float, times: int) -> dict[str, Any]:
         executor, failure = self._controlled(), self._known_failure()
@@ -210,10 +215,21 @@ class Session:
         executor = self._controlled()
         runs = sequential(executor, self._subject.show)
         self._original = Original(self._known_failure(), runs, executor.program)
-        return {"runs": len(runs), "failing": sum(not run.ok for run in runs), "makespan_s": makespan(executor, _MAKESPAN_SEEDS)}
+        return {
+            "runs": len(runs),
+            "failing": sum(not run.ok for run in runs),
+            "makespan_s": makespan(executor, _MAKESPAN_SEEDS),
+        }
 
     def candidate(
-        self, overrides: Mapping[str, str], owner: str, labels: Sequence[Label], executions: Mapping[Label, int], seconds: float, seed: int, times: int
+        self,
+        overrides: Mapping[str, str],
+        owner: str,
+        labels: Sequence[Label],
+        executions: Mapping[Label, int],
+        seconds: float,
+        seed: int,
+        times: int,
     ) -> dict[str, Any]:
         """Judge a variant: forced replay, sequential comparison, exploration. The first rung that fails ends it."""
         if self._original is None:
@@ -229,7 +245,14 @@ class Session:
         return changed or _changes(original.sequential, after)
 
     def _judge_candidate(
-        self, original: Original, owner: str, labels: Sequence[Label], executions: Mapping[Label, int], seconds: float, seed: int, times: int
+        self,
+        original: Original,
+        owner: str,
+        labels: Sequence[Label],
+        executions: Mapping[Label, int],
+        seconds: float,
+        seed: int,
+        times: int,
     ) -> dict[str, Any]:
         executor = self._controlled()
         failures, message = forced_after(executor, original.failure, 1)
@@ -293,11 +316,18 @@ class Session:
 
     def _tell_search(self, result: SearchResult) -> None:
         self._tell(
-            {"label": result.label, "executions": result.executions, "failures": result.failures, "distinct": len(result.signatures)}
+            {
+                "label": result.label,
+                "executions": result.executions,
+                "failures": result.failures,
+                "distinct": len(result.signatures),
+            }
         )
 
     def operations(self) -> dict[str, Callable[..., Any]]:
-        names = "describe sample search reduce replay diagnose force remember candidate sample_candidate force_candidate"
+        names = (
+            "describe sample search reduce replay diagnose force remember candidate sample_candidate force_candidate"
+        )
         return {name: getattr(self, name) for name in names.split()}
 
 

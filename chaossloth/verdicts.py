@@ -12,7 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from chaossloth.errors import SubjectUnusable
-from chaossloth.evidence import AwaitTiming, Bounds, Finding, Investigation, Label, Natural, OutcomeWord, StarvationEntry, Verdict
+from chaossloth.evidence import (
+    AwaitTiming,
+    Bounds,
+    Finding,
+    Investigation,
+    Label,
+    Natural,
+    OutcomeWord,
+    StarvationEntry,
+    Verdict,
+)
 
 __all__ = ["of_search", "outcome_of", "starving", "timings"]
 
@@ -43,7 +53,11 @@ def of_search(figures: Sequence[Mapping[str, Any]], calls: int | None, natural: 
 
 
 def _word(
-    made: Sequence[Mapping[str, Any]], failures: int, unobservable: tuple[str, ...], refused: tuple[str, ...], natural: Natural | None
+    made: Sequence[Mapping[str, Any]],
+    failures: int,
+    unobservable: tuple[str, ...],
+    refused: tuple[str, ...],
+    natural: Natural | None,
 ) -> Any:
     if not made or refused:
         return "sampled" if natural is not None and natural.runs else "inconclusive"
@@ -60,7 +74,8 @@ def _bounds(made: Sequence[Mapping[str, Any]], calls: int | None, real_io: tuple
         labels=labels,
         calls=calls,
         seeds=max((f["seeds"] for f in made), default=0),
-        durations=("drawn from seeds" if draws else "as written") + f", the loop stalls at most {stall_ms:g} ms at a time",
+        durations=("drawn from seeds" if draws else "as written")
+        + f", the loop stalls at most {stall_ms:g} ms at a time",
         bypass_bound=made[-1]["bypass_bound"] if "reorder" in labels else None,
         max_steps=20_000 if made else 0,
         strategies=_STRATEGIES if made else (),
@@ -69,7 +84,11 @@ def _bounds(made: Sequence[Mapping[str, Any]], calls: int | None, real_io: tuple
 
 
 def outcome_of(
-    finding: Finding | None, result: Investigation, figures: Mapping[Label, Mapping[str, Any]], repair: bool, cut_short: bool
+    finding: Finding | None,
+    result: Investigation,
+    figures: Mapping[Label, Mapping[str, Any]],
+    repair: bool,
+    cut_short: bool,
 ) -> tuple[OutcomeWord, str]:
     """Outcome and its one sentence."""
     if finding is not None:
@@ -86,7 +105,10 @@ def outcome_of(
     refused = [f["unsupported"] for f in figures.values() if "unsupported" in f]
     if natural is not None and natural.failures:
         first = natural.messages[0] if natural.messages else "a failure"
-        return "inconclusive", f"{natural.failures} of {natural.runs} natural runs fail ({first}), but no controlled execution did"
+        return (
+            "inconclusive",
+            f"{natural.failures} of {natural.runs} natural runs fail ({first}), but no controlled execution did",
+        )
     if refused:
         return "inconclusive", refused[0]
     if not any(f["executions"] for f in figures.values()):

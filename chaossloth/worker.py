@@ -87,7 +87,11 @@ class Subject:
             how_chosen=located.how_chosen,
         )
         serial = program.serial
-        unstable = [f"not compared, since it differs between two sequential runs: {n}" for n in serial.unstable_names()] if serial else []
+        unstable = (
+            [f"not compared, since it differs between two sequential runs: {n}" for n in serial.unstable_names()]
+            if serial
+            else []
+        )
         notes = [*program.notes, *loader.notes, *(f"not chosen: {each}" for each in located.alternatives), *unstable]
         return {"target": as_json(target), "notes": list(dict.fromkeys(notes))}
 

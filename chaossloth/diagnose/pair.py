@@ -85,7 +85,9 @@ def _hold(failing: Trace, race: Race) -> dict[tuple[str, int], tuple[str, int]]:
     return {(first.proc, first.ordinal): (second.proc, second.ordinal)}
 
 
-def _reverse(executor: Executor, failure: Execution, failing: Trace, race: Race, detail: bool = False) -> Execution | None:
+def _reverse(
+    executor: Executor, failure: Execution, failing: Trace, race: Race, detail: bool = False
+) -> Execution | None:
     """The failing order with `race.first`'s step held until `race.second`'s has run; None when that cannot be had."""
     guided = Guided(failure.run.order, failure.run.extended, _hold(failing, race))
     trial = executor.execute(guided, executor.model("reorder"), failure.schedule.seed, detail)

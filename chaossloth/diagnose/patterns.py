@@ -173,6 +173,11 @@ def classify(
     unfinished = _unfinished(pair, touches, lines)
     if unfinished:
         return unfinished
+    if _in_use(first, second, trace, lines):
+        return "stale-read", (
+            f"{first.task} is suspended in a call on the {first.object} that it read ({_at(first)}) "
+            f"when {second.task} replaces it ({_at(second)})."
+        )
     if _before_init(first, second, trace, touches):
         return "use-before-init", (
             f"{first.task} uses {first.object} ({_at(first)}) before {second.task} has set it ({_at(second)})."
@@ -286,6 +291,15 @@ def _before_init(first: CriticalAccess, second: CriticalAccess, trace: Trace, to
     return first.value in (None, "None") and len(earlier_writes) <= 1
 
 
+def _in_use(first: CriticalAccess, second: CriticalAccess, trace: Trace, lines: _Lines) -> bool:
+    """The read's own statement awaits, and its task went on only after the other's write."""
+    if first.access != "read" or second.access == "read" or first.step < 0:
+        return False
+    proc = next((s.proc for s in trace.steps if s.index == first.step), None)
+    between = [s for s in trace.steps if s.proc == proc and s.index > second.step]
+    return bool(between) and lines.awaits_at(_stack(first)[0])
+
+
 def _iteration(pair: Sequence[CriticalAccess], trace: Trace, lines: _Lines) -> bool:
     """The interpreter says so, or a loop that awaits in its body iterates where the other task writes."""
     modes = {c.access for c in pair}
@@ -328,6 +342,11 @@ class _Lines:
             if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)) and _awaits([node]):
                 return any(_covers(g.iter, frame.line) for g in node.generators)
         return False
+
+    def awaits_at(self, frame: Frame) -> bool:
+        """Does the innermost statement at the line await?"""
+        found = [n for n in self._nodes(frame) if isinstance(n, ast.stmt)]
+        return bool(found) and _awaits([max(found, key=lambda n: n.lineno)])
 
     def is_check(self, before: Touch, after: Touch) -> bool:
         """Is `before` a test that stands before `after`, in any function that both stacks share?"""

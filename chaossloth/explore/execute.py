@@ -21,7 +21,8 @@ from chaossloth.evidence import Frame, Outcome
 from chaossloth.explore.schedule import Schedule, checksum
 from chaossloth.explore.strategy import Deviate
 from chaossloth.liveness import describe_deadlock, detect_livelock, suspended_at
-from chaossloth.loop.controlled import Chooser, ControlledLoop, LoopStopped, Model, Run
+from chaossloth.loop.controlled import ControlledLoop
+from chaossloth.loop.run import Chooser, LoopStopped, Model, Run
 from chaossloth.loop.virtual import sources
 from chaossloth.subject.primitives import watch
 from chaossloth.subject.record import recorder
@@ -99,7 +100,9 @@ class Executor:
         self._extra: list[ControlledLoop] = []
         watch.task_name = self._task_label
 
-    def execute(self, chooser: Chooser, model: Model, seed: int, detail: bool = False, record: bool = True) -> Execution:
+    def execute(
+        self, chooser: Chooser, model: Model, seed: int, detail: bool = False, record: bool = True
+    ) -> Execution:
         """One execution; raises Unsupported where the loop cannot follow."""
         if self._stale:
             self.program = self.refresh()
@@ -218,12 +221,16 @@ class Executor:
             if error is not None:
                 return self._from_error(error, f"{message}: ")
             if "destroyed but it is pending" in message:
-                return Outcome(False, "leak", None, f"a pending task was garbage-collected: {problem.get('task')!r:.120}")
+                return Outcome(
+                    False, "leak", None, f"a pending task was garbage-collected: {problem.get('task')!r:.120}"
+                )
         return None
 
     def _from_error(self, error: BaseException, prefix: str) -> Outcome:
         failure: evidence.Failure = "assertion" if isinstance(error, AssertionError) else "exception"
-        return Outcome(False, failure, type(error).__name__, f"{prefix}{type(error).__name__}: {error}", self.place(error))
+        return Outcome(
+            False, failure, type(error).__name__, f"{prefix}{type(error).__name__}: {error}", self.place(error)
+        )
 
     def place(self, error: BaseException) -> Frame | None:
         """Innermost frame of the subject in the traceback."""

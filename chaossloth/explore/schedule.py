@@ -64,9 +64,7 @@ def parse_token(token: str) -> Schedule:
     if match is None:
         raise UsageError(f"{token!r} is no replay token (one looks like s0-5.1:3kf); copy it from the line 'reproduce'")
     letter, seed, points, check = match.groups()
-    deviations = tuple(
-        (int(at, 36), int(option, 36)) for at, option in (p.split(".") for p in points.split("-")[1:])
-    )
+    deviations = tuple((int(at, 36), int(option, 36)) for at, option in (p.split(".") for p in points.split("-")[1:]))
     if any(a >= b for (a, _), (b, _) in zip(deviations, deviations[1:], strict=False)):
         raise UsageError(f"{token!r} is no replay token: its choices are not in order")
     return Schedule(_LETTER[letter], int(seed, 36), deviations, check)

@@ -21,7 +21,7 @@ from chaossloth.causality import signature
 from chaossloth.evidence import Label, LockOrderEdge
 from chaossloth.explore.execute import Execution, Executor
 from chaossloth.explore.strategy import PCT, Deviate, RandomWalk
-from chaossloth.loop.controlled import Chooser
+from chaossloth.loop.run import Chooser
 
 __all__ = ["Limits", "Search", "SearchResult", "pct_floor"]
 

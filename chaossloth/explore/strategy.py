@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 
-from chaossloth.loop.controlled import Handle, Nondeterminism, Run
+from chaossloth.loop.run import Handle, Nondeterminism, Run
 
 __all__ = ["PCT", "Deviate", "Guided", "RandomWalk", "Sequential", "StockOrder"]
 
@@ -124,7 +124,9 @@ class Guided:
             return 1 if (options[1].proc.key, options[1].proc.yields) in self._extended else 0
         some = next(handle for handle in options if handle is not None)
         ranked = [
-            min((self._position(h) for h in some.loop._ready), default=1e12) if handle is None else self._position(handle)
+            min((self._position(h) for h in some.loop._ready), default=1e12)
+            if handle is None
+            else self._position(handle)
             for handle in options
         ]
         return ranked.index(min(ranked))

@@ -12,9 +12,10 @@ asyncio itself makes there to shut a loop down are not counted.
 
 from __future__ import annotations
 
-__all__ = ["ROOT", "callback", "child", "outside"]
+__all__ = ["ROOT", "UNHOOKED", "callback", "child", "outside"]
 
 ROOT = "0"
+UNHOOKED = "cb"  # stands for callbacks of the stock loop that were not followed (natural runs, I/O)
 
 
 def child(creator: str, k: int) -> str:

@@ -13,7 +13,7 @@ import selectors
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any, NoReturn, cast
 
 from chaossloth.loop.virtual import real_monotonic as monotonic
@@ -43,11 +43,14 @@ class QuietSelector(selectors.DefaultSelector):
 
     polled_ns: monotonic_ns of the last return. before_stop: called with what is about to be raised, while every task
     still stands where it waits. in_threads: futures of work that the loop gave to threads.
+    busy: with `ready` set to the loop's ready queue, whether handles were waiting there at the last poll.
     """
 
     def __init__(self, before_stop: Callable[[NothingRunnable | TimeIsUp], None] | None = None) -> None:
         super().__init__()
         self.in_threads: weakref.WeakSet[asyncio.Future[Any]] = weakref.WeakSet()
+        self.ready: Sized | None = None
+        self.busy = False
         self._before_stop = before_stop
         self.polled_ns = 0
         self.limit_s = 0.0
@@ -62,6 +65,8 @@ class QuietSelector(selectors.DefaultSelector):
         self._last_pause = now
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if self.ready is not None:
+            self.busy = bool(self.ready)
         if timeout is None and len(self.get_map()) <= 1:
             events = self._wait_for_threads()
         else:

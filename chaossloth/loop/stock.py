@@ -117,6 +117,7 @@ class StockRun:
         self.switches = 0
         self.longest: tuple[int, Frame | None] = (0, None)
         self.current = self.outside = Actor("")
+        self.elsewhere = Actor(identity.UNHOOKED)  # creator of tasks made by callbacks that carry no identity
         self.judging = True
         self.problems: list[dict[str, Any]] = []
         self.main_ended: list[BaseException] = []  # how main coroutines ended: StopIteration holds a result
@@ -153,9 +154,11 @@ class StockRun:
             if not asyncio.iscoroutine(coro):
                 return create(coro, **kwargs)
             creator = self.current
-            main = creator is self.outside
+            main = creator is self.outside and not loop.is_running()
             if main and _is_asyncios(coro):
                 return create(coro, **kwargs)
+            if creator is self.outside and not main:
+                creator = self.elsewhere
             creator.tasks += 1
             name = identity.outside(creator.tasks) if main else identity.child(creator.identity, creator.tasks)
             delegate = _Delegate(self, selector, coro, Actor(name), main)

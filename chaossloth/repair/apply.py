@@ -24,7 +24,9 @@ def apply_patch(path: Path, analysed: bytes, patched: bytes) -> None:
             raise UsageError(f"{path} was changed while it was analysed; nothing was written: run chaossloth again")
         _replace(real, patched)
     except OSError as error:
-        raise UsageError(f"the patch cannot be written to {path}: {error.strerror or error}; nothing was changed") from error
+        raise UsageError(
+            f"the patch cannot be written to {path}: {error.strerror or error}; nothing was changed"
+        ) from error
 
 
 def _replace(real: Path, patched: bytes) -> None:

@@ -21,6 +21,7 @@ from chaossloth.repair.source import FunctionNode, ModuleSource, own_nodes
 
 __all__ = ["Lock", "acquiring", "called_names", "family", "locks_for", "receiver"]
 
+_NARROW_NOTE = "the state is shared by all instances, this lock only orders the calls on one of them"
 _LOOP_NOTE = "the lock outlives an event loop: it binds to the first one that contends on it"
 
 
@@ -105,7 +106,9 @@ def locks_for(state: State, functions: Sequence[Function]) -> list[Lock]:
         name = private
         if not related and state.scope == "instance" and isinstance(state.owner, ast.ClassDef):
             name = module.fresh_name(f"_{state.owner.name.lower()}_lock")  # it guards another object: named after that
-        found.append(Lock("instance", name, tuple(f"{r[1]}.{name}" for r in names if r), penalty, home=common))
+        note = _NARROW_NOTE if state.scope in ("class", "module") else ""
+        expressions = tuple(f"{r[1]}.{name}" for r in names if r)
+        found.append(Lock("instance", name, expressions, penalty, home=common, note=note))
     found += _on_named_object(module, state, functions, private)
     if state.scope == "class" and isinstance(state.owner, ast.ClassDef) and state.module is module:
         expression = f"{state.owner.name}.{private}"

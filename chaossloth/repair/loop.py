@@ -51,7 +51,16 @@ class _Tally:
 class RepairLoop:
     """One finding's repair. left(share): seconds left of the budget; restore(): a new worker that knows the failure."""
 
-    def __init__(self, worker: Worker, observer: Observer, options: Options, labels: Sequence[Label], calls: int | None, executions: Mapping[Label, int], root: Path) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        observer: Observer,
+        options: Options,
+        labels: Sequence[Label],
+        calls: int | None,
+        executions: Mapping[Label, int],
+        root: Path,
+    ) -> None:
         self._worker = worker
         self._observer = observer
         self._options = options
@@ -149,8 +158,16 @@ class RepairLoop:
     ) -> Repair:
         verdict = verdicts.of_search(answer["searches"], self._calls)
         rungs = [self._forced_rung(finding, answer), self._explored_rung(verdict), self._deadlock_rung(answer)]
-        rungs.append(LadderRung("sequential behaviour", True, f"same in {answer['sequential_runs']} runs, one call after another"))
-        rungs.append(LadderRung("duplicate work", True, "no collaborator is called on more often than one call after another does"))
+        rungs.append(
+            LadderRung(
+                "sequential behaviour", True, f"same in {answer['sequential_runs']} runs, one call after another"
+            )
+        )
+        rungs.append(
+            LadderRung(
+                "duplicate work", True, "no collaborator is called on more often than one call after another does"
+            )
+        )
         rungs.append(self._natural(overrides))
         forced_after: dict[str, Forced | None] = {
             "controlled": Forced(answer["forced_runs"], 0, "old order followed, and old choices replayed"),
@@ -158,7 +175,9 @@ class RepairLoop:
         }
         stock = forced_after["stock"]
         if stock is not None:
-            rungs.insert(1, LadderRung("forced on the stock loop", stock.failures == 0, f"{stock.failures}/{stock.runs} fail"))
+            rungs.insert(
+                1, LadderRung("forced on the stock loop", stock.failures == 0, f"{stock.failures}/{stock.runs} fail")
+            )
         rungs.append(LadderRung("governor", None, "the rules are not part of this version"))
         rungs.append(LadderRung("the file's own tests", None, "not run in this version"))
         rungs.append(self._cost_rung(before, answer))
@@ -175,11 +194,15 @@ class RepairLoop:
     def _forced_rung(self, finding: Finding, answer: Mapping[str, Any]) -> LadderRung:
         before = finding.forced.get("controlled")
         was = f"{before.failures}/{before.runs} failed before" if before is not None else "not forced before"
-        return LadderRung("forced replay", True, f"{was}, 0/{_TIMES} fail after (order followed), 0/{_TIMES} (choices replayed)")
+        return LadderRung(
+            "forced replay", True, f"{was}, 0/{_TIMES} fail after (order followed), 0/{_TIMES} (choices replayed)"
+        )
 
     def _explored_rung(self, verdict: Verdict) -> LadderRung:
         per_label = ", ".join(f"{label} {count}" for label, count in verdict.executions_by_label.items())
-        return LadderRung("exploration", True, f"{verdict.word}: 0 of {verdict.executions} executions fail ({per_label})")
+        return LadderRung(
+            "exploration", True, f"{verdict.word}: 0 of {verdict.executions} executions fail ({per_label})"
+        )
 
     def _deadlock_rung(self, answer: Mapping[str, Any]) -> LadderRung:
         cycles = [cycle for search in answer["searches"] for cycle in search["lock_cycles"]]
@@ -202,4 +225,6 @@ class RepairLoop:
 
     def _cost_rung(self, before: Mapping[str, Any], answer: Mapping[str, Any]) -> LadderRung:
         old, new = before["makespan_s"] * 1e3, answer["makespan_s"] * 1e3
-        return LadderRung("cost", True, f"virtual makespan in stock order {old:.2f} ms before, {new:.2f} ms after (mean of 10 seeds)")
+        return LadderRung(
+            "cost", True, f"virtual makespan in stock order {old:.2f} ms before, {new:.2f} ms after (mean of 10 seeds)"
+        )

@@ -14,11 +14,11 @@ for one class of a 3,000 line module affordable (dumping such a module costs 0.1
 from __future__ import annotations
 
 import ast
-import difflib
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from chaossloth.repair.diffs import changed_lines, unified_diff
 from chaossloth.repair.source import Block, ModuleSource, Refused, TextMap
 
 __all__ = ["Draft", "Edit", "Finished", "Item", "Keep", "Line", "Suite", "tree_hash", "unified_diff"]
@@ -374,45 +374,3 @@ def _keeps(item: Item) -> list[Keep]:
 def _slice(text: str, start: int, end: int, edits: list[Edit]) -> str:
     moved = [Edit(e.start - start, e.end - start, e.text) for e in edits]
     return _apply(text[start:end], moved)
-
-
-def changed_lines(old: str, new: str) -> int:
-    """Lines removed plus lines added."""
-    before, after = _diff_lines(old), _diff_lines(new)
-    low = 0
-    while low < min(len(before), len(after)) and before[low] == after[low]:
-        low += 1
-    high = 0
-    while high < min(len(before), len(after)) - low and before[-1 - high] == after[-1 - high]:
-        high += 1
-    matcher = difflib.SequenceMatcher(None, before[low : len(before) - high], after[low : len(after) - high], False)
-    return sum((b - a) + (d - c) for tag, a, b, c, d in matcher.get_opcodes() if tag != "equal")
-
-
-def unified_diff(path: str, old: str, new: str) -> str:
-    """A diff with `a/` and `b/` headers for `patch -p1` and `git apply`; empty when the texts are equal.
-
-    path: relative, with slashes. A carriage return is part of its line, as for git; a missing final newline is marked.
-    """
-    if old == new:
-        return ""
-    lines = list(difflib.unified_diff(_diff_lines(old), _diff_lines(new), lineterm="\n"))[2:]
-    body = "".join(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines)
-    return f"--- {_diff_name('a/', path)}\n+++ {_diff_name('b/', path)}\n{body}"
-
-
-def _diff_lines(text: str) -> list[str]:
-    """Split at LF alone (as git and patch do), keeping it."""
-    lines = [line + "\n" for line in text.split("\n")]
-    lines[-1] = lines[-1][:-1]
-    return lines if lines[-1] else lines[:-1]
-
-
-def _diff_name(prefix: str, path: str) -> str:
-    name = (
-        prefix + path.replace("\\", "/").lstrip("/") if "\\" in path and "/" not in path else prefix + path.lstrip("/")
-    )
-    if any(c in name for c in '"\\\n\t'):
-        escaped = name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
-        return f'"{escaped}"'
-    return name + "\t" if " " in name else name  # a tab ends a name that holds blanks

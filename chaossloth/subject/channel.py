@@ -77,19 +77,22 @@ class StepGuard:
         self.step_started: float | None = None
         self.limit_s: float | None = 10.0
         self.extra_s = 0.0
+        self.what = "a step"
         self.is_subject: Callable[[str], bool] | None = None
         self.thread = threading.main_thread().ident
         self.serving = False  # a request is being worked on
 
-    def begin(self, extra_s: float = 0.0) -> None:
+    def begin(self, extra_s: float = 0.0, what: str = "a step") -> None:
         """A step starts in this thread."""
         self.extra_s = extra_s
+        self.what = what
         self.step_started = monotonic()
 
     def end(self) -> None:
         """No step runs any more."""
         self.step_started = None
         self.extra_s = 0.0
+        self.what = "a step"
 
 
 guard = StepGuard()
@@ -310,7 +313,7 @@ def _watch(channel: Channel) -> None:
             continue
         place = _place_of(_frames(sys._current_frames().get(guard.thread or 0)))
         if guard.step_started == started:
-            channel.send({"fatal": "step-never-ended", "limit_s": limit + guard.extra_s, **place})
+            channel.send({"fatal": "step-never-ended", "limit_s": limit + guard.extra_s, "what": guard.what, **place})
             os._exit(EXIT_FATAL)
 
 

@@ -393,7 +393,8 @@ def _explain_last_word(word: Mapping[str, Any], limits: Limits) -> SubjectUnusab
     if word["fatal"] == "memory":
         megabytes = limits.memory_bytes / (1 << 20)
         return SubjectUnusable("memory", f"the subject needed more than {megabytes:.0f} MB of memory{place}", stack)
-    text = f"a step of the subject did not end within {word.get('limit_s', limits.step_s):g} s{place}"
+    what, limit = word.get("what", "a step"), word.get("limit_s", limits.step_s)
+    text = f"{what} of the subject did not end within {limit:g} s{place}"
     return SubjectUnusable("step-never-ended", text, stack)
 
 

@@ -114,7 +114,7 @@ class Loader:
             return self.load(instrumented=False)
         self._forget_own()
         self._module = None
-        guard.begin(extra_s=_IMPORT_EXTRA_S)
+        guard.begin(extra_s=_IMPORT_EXTRA_S, what="the import")
         try:
             self._module = importlib.import_module(self.context.module_name)
         except (MemoryError, KeyboardInterrupt):

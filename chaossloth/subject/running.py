@@ -1,4 +1,4 @@
-"""What `entry` and `calls` share: names looked up in the module of the moment, awaiting anything, exceptions as text."""
+"""What `entry` and `calls` share: names looked up in the present module, awaiting anything, exceptions as text."""
 
 from __future__ import annotations
 

@@ -39,7 +39,9 @@ def runs(draw: st.DrawFn) -> list[Step]:
     rows: list[tuple[str, int, list[tuple[str, Mode]]]] = [("0", -1, [])]
     for index in range(1, draw(st.integers(1, 12))):
         proc = draw(st.sampled_from("abcd"))
-        accesses = draw(st.lists(st.tuples(st.sampled_from("xy"), st.sampled_from(["read", "write", "update"])), max_size=2))
+        accesses = draw(
+            st.lists(st.tuples(st.sampled_from("xy"), st.sampled_from(["read", "write", "update"])), max_size=2)
+        )
         rows.append((proc, draw(st.integers(0, index - 1)), accesses))
     return steps_of(rows)
 

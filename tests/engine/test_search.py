@@ -15,7 +15,7 @@ from chaossloth.explore.minimise import minimise
 from chaossloth.explore.schedule import Schedule, parse_token
 from chaossloth.explore.search import Limits, Search
 from chaossloth.explore.strategy import Deviate, Guided, Sequential
-from chaossloth.loop.controlled import Model
+from chaossloth.loop.run import Model
 from tests.engine.support import executor_of, explored
 
 # A program is a list of tasks; a task is a list of operations on x and y: "r" read x into a register, "w" write register + 1 to x,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 from tests.instrument.support import fresh_name, load_instrumented, load_plain, outcome, recording
 
@@ -42,7 +42,7 @@ def _expressions(children: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         children.map(lambda e: f"trace(log, {e})"),
         children.map(lambda e: f"len({e})"),
         children.map(lambda e: f"sorted({e})"),
-        children.map(lambda e: f"f'{{{e}!r:>4}}'"),
+        children.map(lambda e: f"f'{{ {e} !r:>4}}'"),
         children.map(lambda e: f"[i for i in {e} if i]"),
         two.map(lambda t: f"{{{t[0]}: {t[1]}}}"),
         two.map(lambda t: f"[{t[0]}, *{t[1]}]"),
@@ -113,7 +113,10 @@ def test_generated_programs_do_the_same(body: list[str]) -> None:
     source = _program(body)
     name = fresh_name()
     filename = f"/{name}.py"
-    plain = load_plain(source, name, filename)
+    try:
+        plain = load_plain(source, name, filename)
+    except SyntaxError:  # quotes nested in an f-string, on 3.11
+        reject()
     expected = outcome(plain.run)
     hooked = load_instrumented(source, name, filename)
     with recording():

@@ -96,6 +96,14 @@ def test_a_task_that_failed_before_it_could_act_was_interrupted_all_the_same() -
     assert diagnosed(SOURCE, "Shelf.stock", events, (1, 2)).pattern == "lost-update"
 
 
+def test_a_call_in_progress_on_what_is_replaced() -> None:
+    source = SOURCE + "\n    async def lend(self):\n        return await self.stock.lend()\n"
+    events = [("A", "read", "self.stock.lend()"), ("B", "write", "self.stock = 7")]
+    found = diagnosed(source, "Shelf.stock", [*events, ("A", "read", "self.stock.lend()")], (0, 1))
+    assert found.pattern == "stale-read"
+    assert diagnosed(source, "Shelf.stock", events, (0, 1)).pattern == "order-violation"
+
+
 def test_a_use_before_the_first_write_that_found_nothing() -> None:
     events = [("A", "read", "return self.stock"), ("B", "write", "self.stock = 7")]
     message = "AttributeError: 'Shelf' object has no attribute 'stock'"

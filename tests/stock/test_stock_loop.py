@@ -85,7 +85,8 @@ TRANSPARENT = {
             return t.get_name(), c.__name__, c.__qualname__, c.cr_code.co_name, asyncio.iscoroutine(c)
         async def scenario():
             t = asyncio.create_task(leaf(), name="named"); await asyncio.sleep(0)
-            return len(t.get_stack()), t.get_coro().cr_frame.f_lineno, t.get_coro().cr_await is not None, seen(t), await t
+            c = t.get_coro()
+            return len(t.get_stack()), c.cr_frame.f_lineno, c.cr_await is not None, seen(t), await t
     """,
     "asyncgen": """
         import asyncio

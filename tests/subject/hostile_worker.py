@@ -28,6 +28,12 @@ def spin() -> None:
         pass
 
 
+def spin_in_import() -> None:
+    channel.guard.begin(extra_s=0.5, what="the import")
+    while True:
+        pass
+
+
 def spin_in_c() -> None:
     channel.guard.begin()
     # One call into C that keeps the interpreter lock for longer than any test waits.

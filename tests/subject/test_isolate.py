@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,6 +95,10 @@ def test_endless_step_names_the_line(worker: Worker) -> None:
     assert error.stack[0].endswith(" spin")
 
 
+def test_endless_import_is_named_as_such(worker: Worker) -> None:
+    assert "the import of the subject did not end within 1.5 s" in end_of(worker, "spin_in_import").detail
+
+
 def test_endless_c_call_is_ended_too(worker: Worker) -> None:
     error = end_of(worker, "spin_in_c")
     assert error.reason == "step-never-ended"
@@ -171,10 +176,20 @@ def test_fork_answers_once(worker: Worker) -> None:
 
 def test_forked_processes_end_with_the_worker(worker: Worker) -> None:
     pid = worker.call("fork_and_stay")["forked"]
+    assert is_running(pid)
     worker.close()
-    # The orphan is a zombie of the system's first process at worst, never a running process.
-    status = Path(f"/proc/{pid}/stat")
-    assert not status.exists() or status.read_text().rsplit(")", 1)[1].split()[0] in "ZX"
+    # The kill is on its way to the orphan; this waits for its end, and would wait for ever if there were none.
+    while is_running(pid):
+        time.sleep(0.01)
+
+
+def is_running(pid: int) -> bool:
+    """False for a zombie too: nobody but the system can reap an orphan."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return status.rsplit(")", 1)[1].split()[0] not in "ZX"
 
 
 def test_restart_after_each_end_leaks_nothing() -> None:

@@ -130,6 +130,7 @@ def _proposal(lock: Lock, chosen: Sequence[Region], depth: int, moved: Sequence[
     spans = [r.lines for r in chosen]
     where = " and ".join(f"lines {a} to {b}" if a != b else f"line {a}" for a, b in spans)
     why = f"{where} must not be interleaved: {lock.expressions[0]} is held from the first to the last access"
+    why += f" ({lock.note})" if lock.note else ""
     target = ", ".join(dict.fromkeys(r.function.name for r in chosen))
     intent = RepairIntent(WRAP_ATOMIC_SECTION, target, spans[0], why)
     size = sum(r.size for r in chosen) - len(moved)

@@ -1,0 +1,125 @@
+"""Work in threads under control: a body runs to its end when the schedule delivers its completion.
+
+The loop's thread waits meanwhile, so that body and steps never overlap and an execution stays deterministic. A body that
+itself waits for the loop (`run_coroutine_threadsafe(...).result()`) is left in flight as soon as it asks; its completion
+then arrives in real time and the run is marked as bounded by that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from chaossloth.loop.identity import callback as callback_identity
+from chaossloth.loop.run import Handle
+from chaossloth.loop.scheduling import SchedulingLoop, callback_name
+
+__all__ = ["REAL_WAIT_S", "ThreadingLoop"]
+
+REAL_WAIT_S = 20.0
+
+
+class ThreadingLoop(SchedulingLoop):
+    """Adds executors and `call_soon_threadsafe`."""
+
+    def call_soon_threadsafe(
+        self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> Any:
+        if threading.get_ident() == self._thread_id or self._thread_id is None:
+            return self.call_soon(callback, *args, context=context)
+        handle = Handle(self, callback, args, context)
+        with self._condition:
+            self._threadsafe.append(handle)
+            self._condition.notify_all()
+        return handle
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        """The body runs to its end when the schedule delivers its completion; see the module docstring."""
+        self._check_callback(func)
+        future = self.create_future()
+        handle = self.call_at(0.0, self._thread_body, executor, func, args, future)
+        self._timers.remove(handle)
+        heapq.heapify(self._timers)
+        handle.cause = "external"
+        handle.label = "x" + handle.label[1:]
+        self._free.append(handle)
+        return future
+
+    def _thread_body(
+        self, executor: Any, func: Callable[..., Any], args: tuple[Any, ...], future: asyncio.Future[Any]
+    ) -> None:
+        box: list[Any] = []
+
+        def body() -> None:
+            try:
+                if executor is not None and not isinstance(executor, _thread_pool()):
+                    box.append((True, executor.submit(func, *args).result()))
+                else:
+                    box.append((True, func(*args)))
+            except BaseException as error:  # handed to the future, as concurrent.futures does
+                box.append((False, error))
+            with self._condition:
+                self._condition.notify_all()
+
+        def finish() -> None:
+            if future.cancelled():
+                return
+            ok, value = box[0]
+            if ok:
+                future.set_result(value)
+            else:
+                future.set_exception(
+                    RuntimeError("coroutine raised StopIteration") if isinstance(value, StopIteration) else value
+                )
+
+        thread = threading.Thread(target=body, daemon=True, name="chaossloth-executor")
+        with self._condition:
+            thread.start()
+            self._condition.wait_for(lambda: box or self._threadsafe, timeout=REAL_WAIT_S)
+        if box:
+            thread.join()
+            finish()
+            return
+        self._in_flight += 1  # it waits for the loop: let the loop go on, the completion arrives by itself
+        self.run.real_io.add("threads that wait for the loop")
+
+        def waiter() -> None:
+            thread.join()
+            self._in_flight -= 1
+            self.call_soon_threadsafe(finish)
+
+        threading.Thread(target=waiter, daemon=True, name="chaossloth-executor-wait").start()
+
+    def set_default_executor(self, executor: Any) -> None:
+        self._default_executor = executor
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        return None
+
+    def _take_threadsafe(self) -> None:
+        while self._threadsafe:
+            handle = self._threadsafe.popleft()
+            run = self.run
+            current = run.current
+            assert current is not None
+            handle.creator, handle.cause = run.index, "external"
+            current.callbacks += 1
+            handle.proc = self._proc(
+                callback_identity(current.key, current.callbacks), callback_name(handle.callback), False
+            )
+            self._ready.append(handle)
+
+    def _other_threads(self) -> bool:
+        return self._in_flight > 0 or any(
+            t.is_alive() and not t.daemon and t is not threading.main_thread() for t in threading.enumerate()
+        )
+
+
+def _thread_pool() -> type:
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor
