@@ -247,7 +247,7 @@ class _ForcedRun(StockRun):
         return self._real_call_at(when, callback, *args, context=context)
 
     def postponed(self, delivery: _Fires, args: tuple[Any, ...]) -> bool:
-        """True when this delivery would come out of turn, because the process was not scheduled in time; it comes again.
+        """True when this delivery would come out of turn (the process was not scheduled in time); it comes again.
 
         In turn means: no timer of an earlier group is left, none fired at this poll, and the loop had come to rest
         since then, unless the plan stalls a step for this group. A loop that never rests is given `_PATIENCE_S`.

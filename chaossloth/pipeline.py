@@ -71,6 +71,13 @@ def _shortest(path: Path) -> str:
     return str(path) if relative.startswith("..") else relative
 
 
+def _message(outcome: Outcome) -> str:
+    """One text; an exception's name in front, unless the text begins with it."""
+    if outcome.failure != "exception" or outcome.exception is None or outcome.message.startswith(outcome.exception):
+        return outcome.message or (outcome.exception or "")
+    return f"{outcome.exception}: {outcome.message}"
+
+
 def decode(kind: type[_T], value: Any) -> _T:
     """A value of `kind` from its JSON form."""
     from pydantic import TypeAdapter
@@ -178,10 +185,28 @@ class _Investigator:
     def _describe(self) -> None:
         options = self.options
         self._open()
+        sentence = self._triage() if self._is_open_choice() else ""
         described = self._call("describe")
+        described["target"]["how_chosen"] += sentence
         self._add(target=decode(Target, described["target"]), notes=(*self.result.notes, *described["notes"]))
         self.observer.phase_started(0, PHASES[0])
         self.observer.phase_done(0, PHASES[0], self._lines(0))
+
+    def _is_open_choice(self) -> bool:
+        """Discovery found several things to run, and none that says itself when it goes wrong."""
+        choices = self.located.choices
+        named = self.options.methods or (self.options.target or "").count("::")
+        return len(choices) > 1 and not named and choices[0].name not in ("scenario", "main")
+
+    def _triage(self) -> str:
+        def progress(p: Mapping[str, Any]) -> None:
+            self.observer.progress(f"short search of choice {p['tried']} of {p['total']}", p["tried"], p["total"])
+
+        answer = self._call("triage", progress, seconds=self._left(0.25), seed=self.options.seed)
+        tried = f"{answer['tried']} of {answer['total']} choices"
+        if answer["failing"]:
+            return f"; it is the first that fails in a short search ({tried} tried)"
+        return f"; no choice failed in a short search ({tried} tried)"
 
     def _open(self) -> None:
         options = self.options
@@ -191,7 +216,7 @@ class _Investigator:
             "calls": options.calls,
             "args": list(options.args),
         }
-        self._call("open", **self.located.to_json(), **spec)
+        self._call("open", None, **self.located.to_json(), **spec)
 
     def _sample(self) -> None:
         runs = self.options.runs
@@ -209,6 +234,9 @@ class _Investigator:
                 starvation=decode(tuple[StarvationEntry, ...], answer["starvation"]),  # type: ignore[arg-type]
                 longest_step_ms=answer["longest_step_ms"],
             )
+            aborted = answer["natural"]["aborted"]
+            if aborted is not None and "memory" in aborted:
+                raise SubjectUnusable("memory", f"{aborted}; the limit is {self.options.memory_mb} MB (--memory)")
             self._add(telemetry=verdicts.timings(answer["telemetry"]))
 
     def _boundary(self) -> None:
@@ -271,7 +299,7 @@ class _Investigator:
         return Finding(
             failure=outcome.failure or "exception",
             label=reduced["label"],
-            message=outcome.message or (outcome.exception or ""),
+            message=_message(outcome),
             token=reduced["token"],
             deviations=reduced["deviations"],
             bypass=reduced["bypass"],
@@ -369,8 +397,9 @@ class _Investigator:
                 _EXECUTIONS,
                 self.located.context.root,
             )
-            failing = Trace(tuple(finding.trace.get("failing", ())), Outcome(False, finding.failure))
-            repair, reason = loop.run(finding, self._sources(failing), self._left, self._restore)
+            assert self.diagnosed is not None
+            failing = decode(Trace, self.diagnosed["failing"])
+            repair, reason = loop.run(finding, failing, self._sources(failing), self._left, self._restore)
             self.patched = loop.patched
             self._finding(repair=repair, no_repair_reason=reason)
 

@@ -6,13 +6,13 @@ execution, the original's sequential runs), so that no execution crosses the cha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from time import monotonic, perf_counter
 from typing import Any
 
 from chaossloth.causality import critical_accesses
 from chaossloth.diagnose.pair import diagnose
-from chaossloth.errors import ReplayDiverged, ToolError
+from chaossloth.errors import ReplayDiverged, ToolError, UsageError
 from chaossloth.evidence import Label, as_json
 from chaossloth.explore.execute import Execution, Executor, Unsupported
 from chaossloth.explore.minimise import minimise
@@ -28,6 +28,27 @@ __all__ = ["Session"]
 
 _REPORT_EVERY_S = 0.1
 _MAKESPAN_SEEDS = 10
+_LOOPS = 10
+_TRIAGE: Mapping[Label, int] = {"stock": 8, "latency": 12, "reorder": 24}
+
+
+class _Fresh:
+    """A program whose modules are executed anew before each run, as a new process would."""
+
+    def __init__(self, program: Any, refresh: Callable[[], Any]) -> None:
+        self.kind = program.kind
+        self.judge = program.judge
+        self._program = program
+        self._refresh = refresh
+
+    def make(self) -> Coroutine[Any, Any, Any]:
+        self._refresh()
+        made: Coroutine[Any, Any, Any] = self._program.make()
+        return made
+
+    def call(self) -> Any:
+        self._refresh()
+        return self._program.call()
 
 
 class Session:
@@ -55,17 +76,59 @@ class Session:
         self._executor = None
         return self._subject.program(instrumented=False, overrides=self._overrides)
 
+    def _fresh_plain(self) -> _Fresh:
+        return _Fresh(self._plain(), self._subject.refresh)
+
     def describe(self) -> dict[str, Any]:
         """Loads the subject once, uninstrumented: what was chosen, with which arguments, notes."""
         self._plain()
         return dict(self._subject.describe())
+
+    def triage(self, seconds: float, seed: int) -> dict[str, Any]:
+        """Discovery left several choices: take the first that a short search makes fail, else the first that runs.
+
+        Returns how many were tried of how many, whether one failed, and the description of the one taken.
+        """
+        subject, deadline = self._subject, perf_counter() + seconds
+        total, tried, usable, failing = subject.choices(), 0, None, False
+        refused: list[str] = []
+        subject.program(instrumented=True, overrides={})
+        for index in range(total):
+            if usable is not None and perf_counter() > deadline:
+                break
+            try:
+                executor = Executor(subject.select(index), subject.refresh, subject.is_subject)
+            except UsageError as error:
+                refused.append(str(error))
+                continue
+            tried += 1
+            usable = index if usable is None else usable
+            if self._fails_soon(executor, seed, deadline):
+                usable, failing = index, True
+                break
+            self._tell({"tried": tried, "total": total})
+        if usable is None:
+            raise UsageError(refused[0])
+        subject.select(usable)
+        return {"tried": tried, "total": total, "failing": failing}
+
+    @staticmethod
+    def _fails_soon(executor: Executor, seed: int, deadline: float) -> bool:
+        for label, executions in _TRIAGE.items():
+            try:
+                result = Search(executor, label, seed).run(Limits(executions, deadline))
+            except Unsupported:
+                return False
+            if result.failure is not None:
+                return True
+        return False
 
     # ------------------------------------------------------------------ phases
 
     def sample(self, runs: int, step_limit_s: float) -> dict[str, Any]:
         from chaossloth.natural import sample
 
-        program = self._plain()
+        program = self._fresh_plain()
         result = sample(
             program,
             runs,
@@ -205,7 +268,7 @@ class Session:
             yields=frozenset(failure.run.extended),
             stalls=tuple((key, ordinal, seconds * 1e6) for key, ordinal, seconds in failure.run.stalls),
         )
-        program = self._plain()
+        program = self._fresh_plain()
         return as_json(force(program, plan, times=times, is_subject=self._subject.is_subject))  # type: ignore[no-any-return]
 
     # ------------------------------------------------------------------ candidates
@@ -283,12 +346,21 @@ class Session:
         return answer
 
     def sample_candidate(self, overrides: Mapping[str, str], runs: int, step_limit_s: float) -> dict[str, Any]:
-        """Natural cycles of a variant."""
+        """Natural cycles of a variant, each with fresh modules; then a few in one process, on one loop after the other."""
         self._use(overrides)
         try:
-            return self.sample(runs, step_limit_s)
+            answer = self.sample(runs, step_limit_s)
+            answer["two_loops"] = self._two_loops(step_limit_s)
+            return answer
         finally:
             self._use({})
+
+    def _two_loops(self, step_limit_s: float) -> str | None:
+        """What asyncio says when a primitive of the first event loop is used on the second; None when it says nothing."""
+        from chaossloth.natural import sample
+
+        again = sample(self._plain(), _LOOPS, is_subject=self._subject.is_subject, step_limit_s=step_limit_s)
+        return next((m for m in again.natural.messages if "different event loop" in m or "different loop" in m), None)
 
     def force_candidate(self, overrides: Mapping[str, str], times: int) -> dict[str, Any]:
         self._use(overrides)
@@ -326,7 +398,7 @@ class Session:
 
     def operations(self) -> dict[str, Callable[..., Any]]:
         names = (
-            "describe sample search reduce replay diagnose force remember candidate sample_candidate force_candidate"
+            "describe triage sample search reduce replay diagnose force remember candidate sample_candidate force_candidate"
         )
         return {name: getattr(self, name) for name in names.split()}
 

@@ -127,7 +127,8 @@ def starving(lost: SubjectUnusable, is_own: Callable[[str], bool]) -> Starvation
     own = [match for match in entries if is_own(match["file"])] or entries
     if not own:
         return StarvationEntry("", 0, "", None, lost.detail, lost.stack)
-    return StarvationEntry(own[0]["file"], int(own[0]["line"]), own[0]["function"], None, lost.detail, lost.stack)
+    stack = tuple(match.group() for match in own)
+    return StarvationEntry(own[0]["file"], int(own[0]["line"]), own[0]["function"], None, lost.detail, stack)
 
 
 def timings(table: Mapping[str, Any]) -> tuple[AwaitTiming, ...]:

@@ -18,13 +18,15 @@ from chaossloth.subject.channel import guard, serve
 from chaossloth.subject.calls import CallSpec
 from chaossloth.subject.entry import Program, build_program
 from chaossloth.subject.loader import Loader
-from chaossloth.subject.locate import Located
+from chaossloth.subject.locate import Choice, Located
 from chaossloth.subject.oracle import different_behaviour
 from chaossloth.subject.primitives import watch
 from chaossloth.subject.record import recorder
 from chaossloth.subject.recorder import short_text
 
 __all__ = ["Subject", "main"]
+
+_SHOWN = 6  # names of what was not chosen
 
 
 class Subject:
@@ -34,6 +36,8 @@ class Subject:
         self._located: Located | None = None
         self._loader: Loader | None = None
         self._program: Program | None = None
+        self._original: Program | None = None
+        self._selected = 0
         self._spec = CallSpec()
 
     def open(
@@ -49,18 +53,46 @@ class Subject:
         return {}
 
     def program(self, instrumented: bool, overrides: Mapping[str, str]) -> Program:
-        """The program of one variant, ready to be executed; the primitives are watched only where it is instrumented."""
-        if self._loader is None or self._located is None:
-            raise ToolError("program() before open()")
+        """The program of one variant, ready to be executed; the primitives are watched only where it is instrumented.
+
+        A patched variant is called with the arguments that the original was given.
+        """
+        self._load(instrumented, overrides)
+        program = self._build(like=self._original if overrides else None)
+        if not overrides:
+            self._original = program
+        return program
+
+    def _load(self, instrumented: bool, overrides: Mapping[str, str]) -> None:
+        if self._loader is None:
+            raise ToolError("a program was asked for before open()")
         if instrumented:
             watch.install()
         else:
             watch.uninstall()
         self._loader.load(instrumented, overrides)
-        program = build_program(self._located.choice, self._loader, self._spec)
+
+    def _build(self, like: Program | None = None) -> Program:
+        assert self._loader is not None
+        program = build_program(self.choice, self._loader, self._spec, like)
         program.prepare(run_alone)
         self._program = program
         return program
+
+    @property
+    def choice(self) -> Choice:
+        """What of the file is run: the first of `locate`'s choices, or the one that `select` took."""
+        assert self._located is not None
+        return self._located.choices[self._selected]
+
+    def choices(self) -> int:
+        assert self._located is not None
+        return len(self._located.choices)
+
+    def select(self, index: int) -> Program:
+        """Take another of the choices, on the module as it is loaded. Raises UsageError where that one cannot be run."""
+        self._selected = index
+        return self._build()
 
     def refresh(self) -> Program:
         """The present program with its modules' state made new."""
@@ -75,7 +107,7 @@ class Subject:
         """What is executed, for the report."""
         located, loader, program = self._located, self._loader, self._program
         assert located is not None and loader is not None and program is not None
-        choice = located.choice
+        choice = self.choice
         calls = choice.kind == "calls"
         target = Target(
             path=str(located.path),
@@ -84,7 +116,7 @@ class Subject:
             test=None if calls else choice.name,
             calls=self._spec.calls,
             arguments=program.arguments,
-            how_chosen=located.how_chosen,
+            how_chosen=located.how_chosen if self._selected == 0 else f"{choice.name} (line {choice.line})",
         )
         serial = program.serial
         unstable = (

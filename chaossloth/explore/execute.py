@@ -262,12 +262,14 @@ def _advance(run: Run, seconds: float) -> None:
 
 
 def run_alone(coro: Coroutine[Any, Any, Any], seed: int) -> Any:
-    """Run one coroutine by itself in stock order, unrecorded; its result or its exception. Another seed shifts the clock.
+    """Run one coroutine by itself in stock order, unrecorded; its result or its exception. Another seed
+    shifts the clock and stretches the timers, so that what was made from time differs between two runs.
 
     Raises LoopStopped when it can never end.
     """
     run = Run(Model(max_steps=50_000), Deviate({}), recording=False)
-    run.now = seed * 1e-3
+    run.now = seed * 1000.7
+    run.stretch = 1.0 + (seed % 3) * 0.25
     loop = _ALONE
     loop.begin(run)
     watch.start_run()

@@ -169,6 +169,7 @@ class Run:
     recording: bool = True
     detail: bool = False
     now: float = 0.0
+    stretch: float = 1.0  # timers last this many times as long
     lateness: float = 0.0
     bypass: int = 0
     count: int = 0

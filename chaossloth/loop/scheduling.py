@@ -189,6 +189,8 @@ class SchedulingLoop(asyncio.AbstractEventLoop):
         current.timers += 1
         current.callbacks += 1
         self._seq += 1
+        if run.stretch != 1.0:
+            when = run.now + (when - run.now) * run.stretch
         handle.deadline, handle.seq, handle.creator, handle.cause = when, self._seq, run.index, "timer"
         handle.owner, handle.label = current.key, f"t{current.key}#{current.timers}"
         handle.ordinal = current.timers

@@ -21,7 +21,6 @@ from chaossloth.repair.source import FunctionNode, ModuleSource, own_nodes
 
 __all__ = ["Lock", "acquiring", "called_names", "family", "locks_for", "receiver"]
 
-_NARROW_NOTE = "the state is shared by all instances, this lock only orders the calls on one of them"
 _LOOP_NOTE = "the lock outlives an event loop: it binds to the first one that contends on it"
 
 
@@ -97,18 +96,17 @@ def locks_for(state: State, functions: Sequence[Function]) -> list[Lock]:
     found = [*_existing(module, state, nodes)]
     private = module.fresh_name(f"_{word}_lock")
     common = _common_class(module, nodes)
-    if common is not None:
+    if common is not None and state.scope not in ("class", "module"):  # narrower than the state: instances still race
         related = state.owner in family(module, common) or (
             isinstance(state.owner, ast.ClassDef) and state.module is module and common in family(module, state.owner)
         )
-        penalty = {"instance": 0 if related else 1, "class": 2, "module": 2, "closure": 3}.get(state.scope, 0)
+        penalty = {"instance": 0 if related else 1, "closure": 3}.get(state.scope, 0)
         names = [receiver(module, n) for n in nodes]
         name = private
         if not related and state.scope == "instance" and isinstance(state.owner, ast.ClassDef):
             name = module.fresh_name(f"_{state.owner.name.lower()}_lock")  # it guards another object: named after that
-        note = _NARROW_NOTE if state.scope in ("class", "module") else ""
         expressions = tuple(f"{r[1]}.{name}" for r in names if r)
-        found.append(Lock("instance", name, expressions, penalty, home=common, note=note))
+        found.append(Lock("instance", name, expressions, penalty, home=common))
     found += _on_named_object(module, state, functions, private)
     if state.scope == "class" and isinstance(state.owner, ast.ClassDef) and state.module is module:
         expression = f"{state.owner.name}.{private}"

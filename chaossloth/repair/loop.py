@@ -17,8 +17,8 @@ from chaossloth import verdicts
 from chaossloth.config import Options
 from chaossloth.diagnose.patterns import diagnose
 from chaossloth.errors import SubjectUnusable, UsageError
-from chaossloth.evidence import CandidateCounts, Finding, Forced, Label, LadderRung, Outcome, Repair, Trace, Verdict
-from chaossloth.repair.candidates import Candidate, generate
+from chaossloth.evidence import CandidateCounts, Finding, Forced, Label, LadderRung, Repair, Trace, Verdict
+from chaossloth.repair.candidates import Candidate, generate_with_reasons
 from chaossloth.repair.render import unified_diff
 from chaossloth.report.progress import Observer
 from chaossloth.subject.isolate import Worker
@@ -71,17 +71,23 @@ class RepairLoop:
         self.patched: dict[str, str] = {}  # {path: text} of the accepted candidate
 
     def run(
-        self, finding: Finding, sources: Mapping[str, str], left: Callable[[float], float], restore: Callable[[], None]
+        self,
+        finding: Finding,
+        failing: Trace,
+        sources: Mapping[str, str],
+        left: Callable[[float], float],
+        restore: Callable[[], None],
     ) -> tuple[Repair | None, str | None]:
         """(repair, None) with a verified one, or (None or the best unverified, reason)."""
         self._restore = restore
-        outcome = Outcome(False, finding.failure, None, finding.message)
-        trace = Trace(tuple(finding.trace.get("failing", ())), outcome, finding.token)
-        diagnosis = diagnose(finding.critical_pair, trace, sources, finding.deadlock)
-        candidates = generate(diagnosis)
-        tally = _Tally(generated=len(candidates))
+        diagnosis = diagnose(finding.critical_pair, failing, sources, finding.deadlock)
+        generation = generate_with_reasons(diagnosis)
+        candidates = generation.candidates
+        tally = _Tally(generated=len(candidates) + generation.left_out)
         if not candidates:
-            return None, f"no operator applies to this pattern ({finding.pattern.replace('-', ' ')}) at these lines"
+            why = "; ".join(generation.refused[:2])
+            pattern = finding.pattern.replace("-", " ")
+            return None, f"no operator applies to this pattern ({pattern}) at these lines" + (f": {why}" if why else "")
         before = self._call("remember")
         for candidate in candidates[:_MAX_TRIED]:
             if left(1.0) <= 0.25:
@@ -168,7 +174,7 @@ class RepairLoop:
                 "duplicate work", True, "no collaborator is called on more often than one call after another does"
             )
         )
-        rungs.append(self._natural(overrides))
+        rungs += self._natural(overrides)
         forced_after: dict[str, Forced | None] = {
             "controlled": Forced(answer["forced_runs"], 0, "old order followed, and old choices replayed"),
             "stock": self._stock_after(finding, overrides),
@@ -209,11 +215,16 @@ class RepairLoop:
         word = "lock order acyclic over all of them" if not cycles else f"{len(cycles)} cycle(s) in the lock order"
         return LadderRung("no deadlock", not cycles, f"none in these executions · {word}")
 
-    def _natural(self, overrides: Mapping[str, str]) -> LadderRung:
+    def _natural(self, overrides: Mapping[str, str]) -> list[LadderRung]:
         runs = max(self._options.runs, 1)
-        answer = self._call("sample_candidate", overrides=overrides, runs=runs, step_limit_s=self._options.step_limit_s)
-        failures = answer["natural"]["failures"]
-        return LadderRung("natural", failures == 0, f"{failures}/{answer['natural']['runs']} natural runs fail")
+        answer = self._call(
+            "sample_candidate", overrides=overrides, runs=runs, step_limit_s=self._options.step_limit_s
+        )
+        failures, made, complaint = answer["natural"]["failures"], answer["natural"]["runs"], answer["two_loops"]
+        return [
+            LadderRung("natural", failures == 0, f"{failures}/{made} natural runs fail"),
+            LadderRung("two event loops", complaint is None, complaint or "one after the other in one process, no complaint"),
+        ]
 
     def _stock_after(self, finding: Finding, overrides: Mapping[str, str]) -> Forced | None:
         if finding.forced.get("stock") is None:

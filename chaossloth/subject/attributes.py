@@ -7,13 +7,14 @@ and the instance may override is two locations: a later store in the instance ch
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
 from chaossloth.subject import containers as c
-from chaossloth.subject.foreign import PLAIN, nature_of
+from chaossloth.subject.foreign import PLAIN, nature_of, our_modules
 from chaossloth.subject.recorder import READ, UPDATE, WRITE, recorder
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "forget_types",
     "ga",
     "gl",
+    "imported_globals",
     "kind_in_class",
     "module_attribute_stores",
     "own_value",
@@ -34,6 +36,7 @@ N = recorder.names
 IDS = recorder.names.ids
 
 written_globals: set[tuple[str, str]] = set()  # (module, name) declared `global` where it is assigned
+imported_globals: set[tuple[str, str]] = set()  # (module, name) bound by an import
 module_attribute_stores: set[str] = set()  # attribute names that instrumented code sets on something imported
 
 # -- attributes: how a type's attribute is found; the common kinds are tested in line
@@ -277,5 +280,31 @@ def gl(v: Any, module: str, name: str, s: int, mode: int = READ) -> Any:
         if mode != READ or (module, name) in written_globals or name in module_attribute_stores:
             R.put((N.module(module), name, mode, s))
         if type(v) not in PLAIN:
+            if id(v) not in IDS:
+                module, name = _home(v, module, name)
             N.reached(v, N.module(module), name)
     return v
+
+
+_homes: dict[int, tuple[str, str]] = {}
+_MOST_HOMES = 10_000
+
+
+def _home(v: Any, module: str, name: str) -> tuple[str, str]:
+    """Where the global `v` is defined: one object may be a global of several modules, and must have one identity
+    whichever of them is used first."""
+    found = _homes.get(id(v))
+    if found is None or vars(sys.modules.get(found[0], sys)).get(found[1]) is not v:
+        if len(_homes) > _MOST_HOMES:
+            _homes.clear()
+        found = _homes[id(v)] = _search_home(v) or (module, name)
+    return found
+
+
+def _search_home(v: Any) -> tuple[str, str] | None:
+    for module in our_modules():
+        space = vars(sys.modules[module]) if module in sys.modules else {}
+        for name, held in list(space.items()):
+            if held is v and (module, name) not in imported_globals:
+                return module, name
+    return None

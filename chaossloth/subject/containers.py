@@ -14,16 +14,11 @@ structure.
 from __future__ import annotations
 
 import collections
-import dataclasses
-import datetime
-import decimal
-import enum
-import fractions
-import pathlib
-import uuid
 from collections.abc import Hashable
 from typing import Any
 
+from chaossloth.subject import keys
+from chaossloth.subject.keys import SCALARS, VALUE_TYPES, can_look_up, operation
 from chaossloth.subject.recorder import READ, UPDATE, WRITE, recorder
 
 __all__ = [
@@ -59,13 +54,6 @@ R = recorder
 N = recorder.names
 IDS = recorder.names.ids
 
-SCALARS: frozenset[type] = frozenset(
-    {int, float, str, bytes, bool, complex, type(None), range, type(NotImplemented), type(...)}
-)
-_VALUES = (uuid.UUID, decimal.Decimal, fractions.Fraction, datetime.date, datetime.time, datetime.timedelta)
-_VALUE_TYPES: frozenset[type] = frozenset(
-    {*_VALUES, datetime.datetime, datetime.timezone, pathlib.PosixPath, pathlib.PurePosixPath, frozenset}
-)
 # exact type, or found by kind_of for a subclass -> "dict", "set", "list", "coarse", or "" for no container
 KINDS: dict[type, str] = {
     dict: "dict",
@@ -95,11 +83,6 @@ def kind_of(t: type) -> str:
     return found
 
 
-def operation(t: type, name: str) -> Any:
-    """What implements operation `name` for instances of `t`."""
-    return getattr(t, name, None)
-
-
 def number_of(o: Any) -> int:
     return IDS.get(id(o)) or N.seen(o)
 
@@ -108,53 +91,11 @@ def number_of(o: Any) -> int:
 
 
 def key_of(k: Any) -> Hashable:
-    """`k` as part of a location: scalars and tuples of them by value, other objects by identity.
-
-    Objects with their own `__eq__` may equal one another: they share one key per type (sound, and coarse).
-    """
+    """`k` as part of a location, see `keys.key_of`."""
     t = type(k)
     if t is str:
         return k if k != "#" else "'#'"
-    if t in SCALARS:
-        return k  # type: ignore[no-any-return]
-    if t is tuple:
-        return tuple([key_of(item) for item in k])
-    if t in _VALUE_TYPES:
-        return k if t is not frozenset else ("frozenset", frozenset([key_of(item) for item in k]))
-    return _object_key(k, t)
-
-
-def _object_key(k: Any, t: type) -> Hashable:
-    equal = operation(t, "__eq__")
-    if equal is object.__eq__ or isinstance(k, type):
-        return (t.__qualname__, k._name_) if isinstance(k, enum.Enum) else ("object", number_of(k))
-    for base in (str, int, float, bytes):  # enums and other subclasses that equal their plain values
-        if equal is operation(base, "__eq__") and isinstance(k, base):
-            return key_of(base(k) if base is not str else str.__str__(k))
-    if equal is tuple.__eq__:
-        return tuple([key_of(item) for item in tuple.__iter__(k)])
-    if _compares_fields(t):
-        found = object.__getattribute__(k, "__dict__")
-        return (t.__qualname__, *[key_of(found.get(f.name)) for f in dataclasses.fields(t) if f.compare])
-    return ("equal", t.__qualname__)
-
-
-def _compares_fields(t: type) -> bool:
-    code = getattr(t.__eq__, "__code__", None)
-    generated = dataclasses.is_dataclass(t) and code is not None and code.co_filename == "<string>"
-    return generated and "__slots__" not in t.__dict__
-
-
-def can_look_up(k: Any) -> bool:
-    """Whether looking `k` up runs no code of the subject."""
-    t = type(k)
-    if t in SCALARS:
-        return True
-    if t is tuple:
-        return all(can_look_up(item) for item in k)
-    if t in _VALUE_TYPES:
-        return t is not frozenset
-    return operation(t, "__hash__") is object.__hash__ and operation(t, "__eq__") is object.__eq__
+    return k if t in SCALARS else keys.key_of(k, N)
 
 
 def holds(o: Any, kind: str, k: Any) -> bool | None:
@@ -166,7 +107,7 @@ def holds(o: Any, kind: str, k: Any) -> bool | None:
 
 def reach(o: Any, number: int, key: Hashable) -> None:
     t = type(o)
-    if t not in SCALARS and t is not tuple and t not in _VALUE_TYPES:
+    if t not in SCALARS and t is not tuple and t not in VALUE_TYPES:
         N.reached(o, number, key)
 
 

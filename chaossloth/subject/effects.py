@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import sys
 import types
@@ -10,12 +11,12 @@ from functools import partial
 from typing import Any
 
 from chaossloth.subject import containers as c
-from chaossloth.subject.attributes import ATTRIBUTES, ga, store
+from chaossloth.subject.attributes import ATTRIBUTES, ga, own_value, store
 from chaossloth.subject.container_methods import METHODS, method
 from chaossloth.subject.foreign import BUILTIN_METHODS, FUTURES, PLAIN, effect_of, is_ours, nature_of
 from chaossloth.subject.iteration import is_lazy, sources
 from chaossloth.subject.looking import nx, ra, rk, state_names, tr
-from chaossloth.subject.recorder import FILES, READ, SYNC, WRITE, recorder
+from chaossloth.subject.recorder import FILES, READ, SYNC, UPDATE, WRITE, recorder
 
 __all__ = ["call", "callk", "cf", "cfk"]
 
@@ -74,10 +75,13 @@ def _before(f: Any, a: tuple[Any, ...], kw: dict[str, Any], s: int) -> None:
             METHODS[kind](o, IDS.get(id(o)) or N.seen(o), f.__name__, a, kw, s)
         else:
             _builtin_call(f, a, kw, s)
-    elif not is_ours(getattr(t, "__call__", None)):  # noqa: B004 (the method is wanted, not whether there is one)
+    elif t is _CACHED:
+        R.put((IDS.get(id(f)) or N.seen(f), c.key_of((*a, *kw.values())), UPDATE, s))
+    elif not is_ours(f) and not is_ours(getattr(t, "__call__", None)):  # noqa: B004 (the method is wanted, not whether there is one)
         _foreign_call(f, a, kw, s)
 
 
+_CACHED = functools._lru_cache_wrapper
 _FUTURE_OPERATIONS = {
     "done": READ,
     "result": READ,
@@ -129,8 +133,10 @@ def _foreign_method(o: Any, f: Any, a: tuple[Any, ...], kw: dict[str, Any], s: i
         nature = "nothing"
     if nature == "opaque":
         R.put((IDS.get(id(o)) or N.seen(o), "#", READ if _only_looks(o, f) else WRITE, s))
+    elif isinstance(o, (types.GeneratorType, types.AsyncGeneratorType)):
+        R.put((IDS.get(id(o)) or N.seen(o), "#", UPDATE, s))
     elif nature == "ours" and effect == "write":
-        _written(o, s)
+        _follow(o, WRITE, s)
     if (type(o) in PLAIN or nature == "nothing") and effect == "write":
         effect = "read"
     _arguments(effect, a, kw, s)
@@ -181,7 +187,9 @@ def _arguments(effect: str, a: tuple[Any, ...], kw: dict[str, Any], s: int) -> N
         if type(v) in c.SCALARS:
             continue
         if effect == "write" or (effect == "write first" and position == 0):
-            _written(v, s)
+            _follow(v, WRITE, s)
+        elif effect == "read through":
+            _follow(v, READ, s)
         elif effect == "read keys":
             rk(v, s)
         else:
@@ -191,8 +199,11 @@ def _arguments(effect: str, a: tuple[Any, ...], kw: dict[str, Any], s: int) -> N
 _LARGEST = 2000
 
 
-def _written(o: Any, s: int) -> None:
-    """`o` is in the hands of code that cannot be seen: it, and what it contains, counts as written."""
+def _follow(o: Any, mode: int, s: int) -> None:
+    """`o` is in the hands of code that cannot be seen: it, and what it contains, counts as accessed.
+
+    Writes stop at the attributes of an instance; reads (`deepcopy`) go on to what these hold.
+    """
     pending, seen = [o], set[int]()
     while pending:
         o = pending.pop()
@@ -202,13 +213,13 @@ def _written(o: Any, s: int) -> None:
         if len(seen) > _LARGEST:
             R.not_seen("an argument too large to follow was given to foreign code", s)
             return
-        pending.extend(_write_one(o, s))
+        pending.extend(_access_whole(o, mode, s))
 
 
-def _write_one(o: Any, s: int) -> list[Any]:
+def _access_whole(o: Any, mode: int, s: int) -> list[Any]:
     kind = c.kind_of(type(o))
     if kind:
-        c.write_all(o, kind, s)
+        (c.write_all if mode == WRITE else c.read_all)(o, kind, s)
         return _contained(o, kind)
     if type(o) is tuple:
         return _contained(o, "list")
@@ -216,14 +227,24 @@ def _write_one(o: Any, s: int) -> list[Any]:
         return []
     if is_lazy(o):
         return [source for source, _values in sources(o)]
+    return _access_state(o, mode, s)
+
+
+def _access_state(o: Any, mode: int, s: int) -> list[Any]:
     nature = nature_of(type(o))
     if nature == "opaque":
-        R.put((IDS.get(id(o)) or N.seen(o), "#", WRITE, s))
-    if nature in ("ours", "holder"):
-        number = IDS.get(id(o)) or N.seen(o)
-        for name in state_names(o):
-            R.put((number, name, WRITE, s))
-    return []
+        R.put((IDS.get(id(o)) or N.seen(o), "#", mode, s))
+    if nature not in ("ours", "holder"):
+        return []
+    number = IDS.get(id(o)) or N.seen(o)
+    held = []
+    for name in state_names(o):
+        R.put((number, name, mode, s))
+        value = own_value(o, name)
+        if mode == READ and type(value) not in PLAIN:
+            N.reached(value, number, name)
+            held.append(value)
+    return held
 
 
 def _contained(o: Any, kind: str) -> list[Any]:

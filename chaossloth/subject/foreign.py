@@ -12,7 +12,6 @@ import asyncio
 import enum
 import random
 import re
-import sys
 import types
 import weakref
 from typing import Any, Literal
@@ -29,10 +28,11 @@ __all__ = [
     "effect_of",
     "is_ours",
     "nature_of",
+    "our_modules",
     "trust_module",
 ]
 
-Effect = Literal["none", "read", "read keys", "write first", "write"]
+Effect = Literal["none", "read", "read keys", "read through", "write first", "write"]
 Nature = Literal["ours", "container", "nothing", "module", "class", "function", "holder", "opaque"]
 
 FUTURES = (asyncio.Future, asyncio.futures._PyFuture)  # type: ignore[attr-defined]
@@ -75,8 +75,8 @@ PLAIN: frozenset[type] = frozenset(
     }
 )
 
-_OURS: set[str] = set()  # names of instrumented modules
-_HOLDERS = ("types", "argparse", "_thread", "threading", "_threading_local", "functools")  # plain attribute holders
+_OURS: dict[str, None] = {}  # names of instrumented modules, in the order of their loading
+_natures: dict[type, Nature] = {}
 _VALUE_MODULES = _words(
     "abc _abc contextlib contextvars _contextvars copy dataclasses datetime _datetime decimal _decimal enum"
     " fractions inspect ipaddress logging numbers pathlib re sre typing _typing uuid warnings weakref _weakref"
@@ -105,6 +105,10 @@ _WRITING_FIRST = frozenset(
         "_struct.pack_into",
     }
 )
+_READING_THROUGH = _words(  # attributes of instances too
+    "copy.copy copy.deepcopy dataclasses.asdict dataclasses.astuple dataclasses.replace pickle.dumps pickle.dump"
+    " _pickle.dumps _pickle.dump pprint.pprint pprint.pformat"
+)
 _LOOKING = frozenset({"heapq", "_heapq", "bisect", "_bisect", "random", "_random"})
 _KEYS_ONLY = frozenset(
     {list, tuple, set, frozenset, enumerate, zip, map, filter, reversed, sorted, sum, min, max, any, all}
@@ -113,7 +117,13 @@ _KEYS_ONLY = frozenset(
 
 def trust_module(name: str) -> None:
     """Declare that the code of module `name` is instrumented."""
-    _OURS.add(name)
+    _OURS[name] = None
+    _natures.clear()
+
+
+def our_modules() -> list[str]:
+    """Names of the instrumented modules."""
+    return list(_OURS)
 
 
 def is_ours(f: Any) -> bool:
@@ -146,6 +156,8 @@ def _named_effect(f: Any, module: str) -> Effect:
     name = getattr(f, "__name__", "")
     if f"{module}.{name}" in _WRITING_FIRST:
         return "write first"
+    if f"{module}.{name}" in _READING_THROUGH:
+        return "read through"
     if module in ("random", "_random"):
         return "write first" if name == "shuffle" else "read keys"
     if module == "builtins":
@@ -158,6 +170,13 @@ def _named_effect(f: Any, module: str) -> Effect:
 
 def nature_of(t: type) -> Nature:
     """How accesses to attributes of instances of `t` are seen."""
+    found = _natures.get(t)
+    if found is None:
+        found = _natures[t] = _find_nature(t)
+    return found
+
+
+def _find_nature(t: type) -> Nature:
     if issubclass(t, type):
         return "class"
     if issubclass(t, types.ModuleType):
@@ -165,16 +184,12 @@ def nature_of(t: type) -> Nature:
     if t is types.FunctionType:
         return "function"
     if t.__module__ in _OURS:
-        return "ours" if not issubclass(t, (enum.Enum, BaseException)) or _has_own_state(t) else "nothing"
+        return "nothing" if issubclass(t, enum.Enum) else "ours"
     if t in PLAIN or issubclass(t, (tuple, frozenset, str, int, float, bytes, BaseException)):
         return "nothing"
     if kind_of(t):
         return "container"
     return _foreign_nature(t)
-
-
-def _has_own_state(t: type) -> bool:
-    return not issubclass(t, enum.Enum)
 
 
 def _foreign_nature(t: type) -> Nature:
@@ -185,8 +200,10 @@ def _foreign_nature(t: type) -> Nature:
         return "ours"
     if _root(module) in ("asyncio", "_asyncio", "chaossloth") or module in _VALUE_MODULES:
         return "nothing"
-    if issubclass(t, (types.GeneratorType, types.AsyncGeneratorType, weakref.ref, random.Random)):
-        return "opaque" if issubclass(t, random.Random) else "nothing"
+    if issubclass(t, random.Random):
+        return "opaque"
+    if issubclass(t, weakref.ref):
+        return "nothing"
     if module == "builtins" or module in ("itertools", "functools", "operator", "_operator"):
         return "nothing"
     return "opaque"
@@ -194,7 +211,3 @@ def _foreign_nature(t: type) -> Nature:
 
 def _root(module: str) -> str:
     return module.partition(".")[0]
-
-
-def is_standard(module: str) -> bool:
-    return _root(module) in sys.stdlib_module_names

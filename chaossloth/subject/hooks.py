@@ -25,6 +25,7 @@ from chaossloth.subject.attributes import (
     forget_types,
     ga,
     gl,
+    imported_globals,
     module_attribute_stores,
     own_value,
     sa,
@@ -44,10 +45,12 @@ __all__ = [
     "cfk",
     "ci",
     "cl",
+    "cm",
     "cp",
     "cs",
     "cw",
     "da",
+    "de",
     "di",
     "env",
     "ev",
@@ -57,6 +60,7 @@ __all__ = [
     "gl",
     "gs",
     "gw",
+    "imported_globals",
     "it",
     "k",
     "module_attribute_stores",
@@ -227,9 +231,12 @@ def uwi(kept: tuple[Any, Any], value: Any, op: str, s: int) -> Any:
 
 
 def in_place(old: Any, value: Any, op: str, s: int) -> None:
-    kind = KINDS.get(type(old))
+    t = type(old)
+    kind = KINDS.get(t)
     if kind:
         c.write_in_place(old, kind, value, op, s)
+    elif t not in PLAIN and nature_of(t) == "opaque":
+        R.put((IDS.get(id(old)) or N.seen(old), "#", UPDATE, s))
 
 
 def ai(value: Any, old: Any, op: str, s: int) -> Any:
@@ -301,6 +308,25 @@ def new(o: Any, s: int) -> Any:
     if R.enabled and type(o) not in PLAIN and id(o) not in IDS:
         N.created(o)
     return o
+
+
+def cm(o: Any, s: int) -> Any:
+    """Before `with o`: entering and leaving may change an object whose code cannot be seen."""
+    if R.enabled:
+        t = type(o)
+        if t not in PLAIN and nature_of(t) == "opaque":
+            R.put((IDS.get(id(o)) or N.seen(o), "#", UPDATE, s))
+    return o
+
+
+def de(v: Any, module: str, function: str, parameter: str) -> Any:
+    """`v` becomes a default value, made once and shared by all calls."""
+    if type(v) not in PLAIN:
+        if R.enabled:
+            N.created(v)
+        else:
+            N.fix(v, ("default", module, function, parameter))
+    return v
 
 
 def ev(source: Any, s: int) -> Any:

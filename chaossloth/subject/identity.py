@@ -51,6 +51,8 @@ class Names:
         self.identities: list[Identity] = [()]
         self.persistent: set[int] = set()
         self.cells: dict[int, tuple[int, str]] = {}
+        self._fixed: dict[int, tuple[Any, Identity]] = {}
+        self._fixed_at: dict[Identity, int] = {}
         self._labels: dict[int, str] = {}
         self._addresses: dict[int, int] = {}
         self._variables: dict[tuple[int, str], int] = {}
@@ -131,7 +133,7 @@ class Names:
         """The identity of `o`, found at `key` of `parent`; the path also becomes its display name if it has none."""
         known = self.ids.get(id(o))
         if known is None:
-            symbol = _symbol(o)
+            symbol = self._symbol(o)
             if symbol is not None:
                 return self._enter(o, self.number(symbol))
             known = self._enter(o, self.number(("path", parent, key)))
@@ -144,11 +146,21 @@ class Names:
         known = self.ids.get(id(o))
         if known is not None:
             return known
-        symbol = _symbol(o)
+        symbol = self._symbol(o)
         if symbol is None:
             self._seen += 1
             symbol = (self._proc, self._ordinal, self._seen, "seen")
         return self._enter(o, self.number(symbol))
+
+    def fix(self, o: Any, identity: Identity) -> None:
+        """Give `o`, which exists before any run, its identity for all runs (a mutable default of a parameter)."""
+        self._fixed.pop(self._fixed_at.pop(identity, 0), None)
+        self._fixed[id(o)] = (o, identity)
+        self._fixed_at[identity] = id(o)
+
+    def _symbol(self, o: Any) -> Identity | None:
+        fixed = self._fixed.get(id(o))
+        return fixed[1] if fixed is not None else _symbol(o)
 
     def alias(self, o: Any, number: int) -> None:
         """Make `o` (an instance's `__dict__`) the same object as `number`: its keys are that object's attributes."""
@@ -241,6 +253,8 @@ class Names:
             return str(identity[1])
         if identity[0] in ("class", "function"):
             return str(identity[2]).rpartition(".")[2]
+        if identity[0] == "default":
+            return f"{identity[2]}.{identity[3]}"
         if path is not None and depth < 8 and self._goes_by_path(number):
             parent, key = path
             base = self._base(parent, depth + 1)
@@ -277,7 +291,9 @@ def _symbol(o: Any) -> Identity | None:
 def _outlives(identity: Identity, persistent: set[int]) -> bool:
     if identity[0] == "path":
         return identity[1] in persistent
-    return identity[0] == "module" or (identity[0] in ("class", "function") and "<locals>" not in identity[2])
+    return identity[0] in ("module", "default") or (
+        identity[0] in ("class", "function") and "<locals>" not in identity[2]
+    )
 
 
 def _count_when_only_held() -> int:

@@ -63,6 +63,7 @@ def _rewritten(source: str, filename: str, module: str, only: frozenset[int] | N
             body.append(statement)
     tree.body = body
     hooks.written_globals.update((module, name) for name in scopes.written_globals)
+    hooks.imported_globals.update((module, name) for name in scopes.module.imports)
     hooks.module_attribute_stores.update(rewriter.attribute_stores)
     return tree
 

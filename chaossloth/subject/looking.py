@@ -95,10 +95,11 @@ def read(o: Any, s: int, how: int, depth: int = 0) -> None:
     elif t is tuple:
         if how == DEEP:
             _read_nested(o, "", s, depth)
-    elif how != KEYS and t not in PLAIN:
-        _read_instance(o, s)
-    elif id(o) in IDS and isinstance(o, types.GeneratorType):
-        R.put((IDS[id(o)], "#", UPDATE, s))
+    elif isinstance(o, types.GeneratorType):
+        if id(o) in IDS:
+            R.put((IDS[id(o)], "#", UPDATE, s))
+    elif t not in PLAIN:
+        _read_instance(o, how, s)
 
 
 def _read_nested(o: Any, kind: str, s: int, depth: int) -> None:
@@ -114,13 +115,13 @@ def _read_nested(o: Any, kind: str, s: int, depth: int) -> None:
             read(v, s, DEEP, depth + 1)
 
 
-def _read_instance(o: Any, s: int) -> None:
+def _read_instance(o: Any, how: int, s: int) -> None:
     """`o` is compared, shown or copied by code that is not the subject's (a dataclass's `__eq__`)."""
     t = type(o)
     nature = nature_of(t)
     if nature == "opaque":
         R.put((IDS.get(id(o)) or N.seen(o), "#", READ, s))
-    if nature in ("ours", "holder") and not _compares_itself(t):
+    if how != KEYS and nature in ("ours", "holder") and not _compares_itself(t):
         number = IDS.get(id(o)) or N.seen(o)
         for name in state_names(o):
             R.put((number, name, READ, s))

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from chaossloth.evidence import Access, Frame
 from chaossloth.subject.identity import Names
+from chaossloth.subject.keys import key_of
 
 __all__ = ["FILES", "READ", "SITES", "SYNC", "UPDATE", "WRITE", "RawAccess", "Recorder", "Site", "add_site", "recorder"]
 
@@ -137,11 +138,17 @@ class Recorder:
         """
         if self.enabled:
             number = self.names.ids.get(id(obj)) or self.names.seen(obj)
+            key = key if key == "#" else key_of(key, self.names)
             self.put((number, key, _MODE_BITS[mode] | (SYNC if sync else 0), _calling_site()))
 
     def add_sync(self, obj: Any, key: Hashable, mode: str) -> None:
         """Record an operation of a synchronization primitive: it orders, it does not race."""
         self.add(obj, key, mode, sync=True)
+
+    def created(self, obj: Any) -> None:
+        """Name `obj` as made by the running step; for objects that the subject gets from code of ours."""
+        if self.enabled:
+            self.names.created(obj)
 
     def later(self, add: Callable[[], None]) -> None:
         """Have `add` record at the end of this step what can only be known after the operation."""

@@ -11,113 +11,42 @@ Every new node carries the position of the node it stands for, so line numbers a
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from chaossloth.subject.nodes import HOOKS, copied, holds_only_constants, is_hook, is_number, move_to_name
-from chaossloth.subject.recorder import Site, add_site
-from chaossloth.subject.scopes import Function, Scope, ScopeTree, mangled, suspends
+from chaossloth.subject.builder import BUILTINS, FRESH, Builder
+from chaossloth.subject.nodes import copied, move_to_name
+from chaossloth.subject.scopes import Function, suspends
 
 __all__ = ["ExpressionRewriter"]
 
-_E = TypeVar("_E", bound=ast.expr)
 _R = TypeVar("_R")
-_STANDARD = sys.stdlib_module_names
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-# Builtins, where the name means the builtin: the hook that their arguments pass through, None for none.
-_HARMLESS = _words(
-    "isinstance issubclass id type callable range super locals globals dir compile __import__ hash abs round int"
-    " float ord chr hex bin oct divmod pow open input property staticmethod classmethod slice object breakpoint"
-    " complex"
-)
-_ITERATING = _words("list tuple set frozenset sum any all enumerate zip map filter reversed iter")
-_READING = _words("print repr str format ascii bytes bytearray")
-_BUILTINS: dict[str, str | None] = {
-    **dict.fromkeys(_HARMLESS),
-    **dict.fromkeys(_ITERATING, "rk"),
-    **dict.fromkeys(_READING, "ra"),
-    **dict.fromkeys(("sorted", "min", "max"), "ro"),
-    **dict.fromkeys(("len", "bool"), "tr"),
-    **dict.fromkeys(("eval", "exec"), "ev"),
-    "dict": "rv",
-    "next": "nx",
-}
-_FRESH = frozenset(
-    {"list", "set", "sorted", "dict", "bytearray", "object", "enumerate", "zip", "map", "filter", "reversed", "iter"}
-)
-_SCALAR_CALLS = _words("len isinstance issubclass callable id hash int float str repr ord chr any all")
-
-
-class ExpressionRewriter(ast.NodeTransformer):
-    """Rewrites the functions of one module in place."""
-
-    def __init__(self, tree: ScopeTree, filename: str, module: str) -> None:
-        self.tree = tree
-        self.filename = filename
-        self.module = module
-        self.scope: Scope = tree.module
-        self.qualified: list[str] = []
-        self.methods: list[set[str]] = []  # of the enclosing classes
-        self.attribute_stores: set[str] = set()
-        self.live = False  # inside a function
-
-    # -- building nodes
-
-    def at(self, new: _E, old: ast.AST) -> _E:
-        return ast.copy_location(new, old)
-
-    def hook(self, name: str, old: ast.AST, *arguments: ast.expr) -> ast.Call:
-        space = self.at(ast.Name(HOOKS, ast.Load()), old)
-        return self.at(ast.Call(self.at(ast.Attribute(space, name, ast.Load()), old), list(arguments), []), old)
-
-    def constant(self, value: Any, old: ast.AST) -> ast.expr:
-        """A constant; tuples of strings are constants of the compiler too, though not of its grammar."""
-        return self.at(ast.Constant(value), old)
-
-    def site(self, node: ast.AST, kind: str) -> ast.expr:
-        function = ".".join(self.qualified) or "<module>"
-        number = add_site(Site(self.filename, getattr(node, "lineno", 0), function, kind))
-        return self.constant(number, node)
-
-    def statement(self, call: ast.Call, old: ast.AST) -> ast.Expr:
-        return ast.copy_location(ast.Expr(call), old)
-
-    def read(self, node: ast.expr, hook: str, kind: str) -> ast.expr:
-        """`node`, already rewritten, through a hook that looks at its value; not if that is known to be a scalar."""
-        if self._is_scalar(node) or is_hook(node, hook) or isinstance(node, ast.GeneratorExp):
-            return node
-        if is_hook(node, "new") and isinstance(node, ast.Call) and holds_only_constants(node.args[0]):
-            return node.args[0]  # a display that only this operation sees needs no name
-        return self.hook(hook, node, node, self.site(node, kind))
-
-    def _is_scalar(self, node: ast.expr) -> bool:
-        """Whether the value certainly has no location of its own."""
-        if isinstance(node, (ast.Constant, ast.JoinedStr, ast.Compare, ast.Lambda)):
-            return True
-        if isinstance(node, ast.UnaryOp):
-            return isinstance(node.op, ast.Not) or self._is_scalar(node.operand)
-        if isinstance(node, ast.BinOp):
-            number = is_number(node.left) or is_number(node.right)
-            return number and not isinstance(node.op, (ast.Mult, ast.Mod))
-        called = node.func if isinstance(node, ast.Call) else None
-        return isinstance(called, ast.Name) and called.id in _SCALAR_CALLS and self._is_builtin(called.id)
+class ExpressionRewriter(Builder):
+    """Rewrites the expressions of one module in place."""
 
     # -- scopes
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
-        self._defaults(node.args)
+        self._defaults(node.args, "<lambda>")
         node.body = self._inside(node, "<lambda>")(lambda: self.visit(node.body))
         return node
 
-    def _defaults(self, arguments: ast.arguments) -> None:
-        arguments.defaults = [self.visit(d) for d in arguments.defaults]
-        arguments.kw_defaults = [d and self.visit(d) for d in arguments.kw_defaults]
+    def _defaults(self, arguments: ast.arguments, function: str) -> None:
+        positional = [*arguments.posonlyargs, *arguments.args]
+        named = positional[len(positional) - len(arguments.defaults) :]
+        arguments.defaults = [self._default(d, a, function) for d, a in zip(arguments.defaults, named, strict=True)]
+        keywords = zip(arguments.kw_defaults, arguments.kwonlyargs, strict=True)
+        arguments.kw_defaults = [d and self._default(d, a, function) for d, a in keywords]
+
+    def _default(self, default: ast.expr, argument: ast.arg, function: str) -> ast.expr:
+        """A mutable default is one object for all calls: it gets its name where it is made."""
+        visited: ast.expr = self.visit(default)
+        if not isinstance(default, (ast.List, ast.Dict, ast.Set, ast.Call, ast.ListComp, ast.SetComp, ast.DictComp)):
+            return visited
+        where = (self.module, ".".join([*self.qualified, function]), argument.arg)
+        return self.hook("de", default, visited, *(self.constant(part, default) for part in where))
 
     def _inside(self, node: Function, name: str) -> Callable[[Callable[[], _R]], _R]:
         def run(body: Callable[[], _R]) -> _R:
@@ -131,22 +60,16 @@ class ExpressionRewriter(ast.NodeTransformer):
 
         return run
 
-    def _plain_name(self, name: str, old: ast.AST) -> ast.expr:
-        return self.at(ast.Name(name, ast.Load()), old)
-
-    def _capture(self, what: ast.expr) -> ast.expr:
-        """`lambda: what`: its closure cells are those of the variables in `what`; it is never called."""
-        nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
-        return self.at(ast.Lambda(nothing, what), what)
-
     def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) -> ast.AST:
         generators = node.generators
-        generators[0].iter = self._iterated(generators[0])
+        elements = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+        waits = suspends([*elements, *(i for g in generators for i in g.ifs), *generators[1:]])
+        generators[0].iter = self._iterated(generators[0], waits)
         before = self.scope
         self.scope = self.tree.of[node]
         for generator in generators:
             if generator is not generators[0]:
-                generator.iter = self._iterated(generator)
+                generator.iter = self._iterated(generator, waits)
             generator.target = self.visit(generator.target)
             generator.ifs = [self._truth(i) for i in generator.ifs]
         if isinstance(node, ast.DictComp):
@@ -158,9 +81,13 @@ class ExpressionRewriter(ast.NodeTransformer):
 
     visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension
 
-    def _iterated(self, generator: ast.comprehension) -> ast.expr:
+    def _iterated(self, generator: ast.comprehension, waits: bool) -> ast.expr:
         iterable: ast.expr = self.visit(generator.iter)
-        return self.read(iterable, "rk", "iteration") if self.live and not generator.is_async else iterable
+        return (
+            self.read(iterable, "it" if waits else "rk", "iteration")
+            if self.live and not generator.is_async
+            else iterable
+        )
 
     def _fresh(self, node: ast.expr) -> ast.expr:
         return self.hook("new", node, node, self.site(node, "creation")) if self.live else node
@@ -208,50 +135,6 @@ class ExpressionRewriter(ast.NodeTransformer):
             return self.hook("gl", node, node, *arguments)
         return node
 
-    def _copy(self, node: ast.Name) -> ast.Name:
-        return self.at(ast.Name(node.id, ast.Load()), node)
-
-    def _mangled(self, name: str) -> str:
-        return mangled(name, self.scope.class_name)
-
-    def _variable(self, name: str) -> str | None:
-        """ "closure" or "global" for a name that is recorded here, else None."""
-        name = self._mangled(name)
-        owner = self.scope.owner(name)
-        if owner is None:
-            shared = name in self.tree.written_globals or name in self.tree.data_globals
-            return "global" if shared and name != HOOKS else None
-        return "closure" if name in owner.shared_variables() else None
-
-    def _record_name(self, name: str, old: ast.AST, mode: int | None = None) -> list[ast.stmt]:
-        """Statements that record a store (or `mode`) of variable `name`."""
-        variable = self._variable(name)
-        extra = () if mode is None else (self.constant(mode, old),)
-        if variable == "closure":
-            capture = self._capture(self._plain_name(name, old))
-            return [self.statement(self.hook("cw", old, capture, self.site(old, "closure variable"), *extra), old)]
-        if variable == "global":
-            arguments = (
-                self.constant(self.module, old),
-                self.constant(self._mangled(name), old),
-                self.site(old, "global"),
-            )
-            return [self.statement(self.hook("gw", old, *arguments, *extra), old)]
-        return []
-
-    def _stored(self, target: ast.expr, value: ast.expr) -> ast.expr:
-        """`value` on its way into the single name `target`."""
-        if not isinstance(target, ast.Name) or not self.live:
-            return value
-        variable = self._variable(target.id)
-        if variable == "closure":
-            capture = self._capture(self._copy(target))
-            return self.hook("cs", value, value, capture, self.site(target, "closure variable"))
-        if variable == "global":
-            name = self.constant(self._mangled(target.id), value)
-            return self.hook("gs", value, value, self.constant(self.module, value), name, self.site(target, "global"))
-        return value
-
     def visit_NamedExpr(self, node: ast.NamedExpr) -> ast.AST:
         node.value = self._stored(node.target, self.visit(node.value))
         return node
@@ -276,18 +159,6 @@ class ExpressionRewriter(ast.NodeTransformer):
         name = self.constant(self._mangled(node.attr), node.value)
         return self.hook(hook, node.value, node.value, name, self.site(node, "attribute"), *extra)
 
-    def _imported(self, node: ast.Name) -> str | None:
-        """The module that `node` names, where it is an import of the module and nothing else."""
-        if self.scope.owner(self._mangled(node.id)) is not None:
-            return None
-        module = self.tree.module
-        single = len(module.bindings.get(node.id, ())) == 1 and node.id not in self.tree.written_globals
-        return module.imports.get(node.id) if single else None
-
-    def _standard_module(self, node: ast.Name) -> bool:
-        name = self._imported(node)
-        return bool(name) and name.partition(".")[0] in _STANDARD  # type: ignore[union-attr]
-
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         node.value, node.slice = self.visit(node.value), self.visit(node.slice)
         if self.live:
@@ -303,27 +174,6 @@ class ExpressionRewriter(ast.NodeTransformer):
             index = self.hook("sk", node.slice, self._as_value(node.slice))
             node.slice = self.hook("k", node.slice)
         node.value = self.hook(hook, node.value, node.value, index, self.site(node, "item"), *extra)
-
-    def _trivial(self, index: ast.expr) -> bool:
-        """Constants and plain local names, and tuples and slices of them."""
-        if isinstance(index, ast.Constant):
-            return True
-        if isinstance(index, ast.Name):
-            return self.scope.owner(self._mangled(index.id)) is self.scope
-        if isinstance(index, ast.UnaryOp):
-            return isinstance(index.op, ast.USub) and isinstance(index.operand, ast.Constant)
-        if isinstance(index, ast.Slice):
-            return all(part is None or self._trivial(part) for part in (index.lower, index.upper, index.step))
-        return isinstance(index, ast.Tuple) and all(self._trivial(element) for element in index.elts)
-
-    def _as_value(self, index: ast.expr) -> ast.expr:
-        """Slices are only legal inside brackets: elsewhere they are spelled as calls."""
-        if isinstance(index, ast.Slice):
-            parts = [part or self.at(ast.Constant(None), index) for part in (index.lower, index.upper, index.step)]
-            return self.hook("slice_", index, *parts)
-        if isinstance(index, ast.Tuple):
-            return self.at(ast.Tuple([self._as_value(element) for element in index.elts], ast.Load()), index)
-        return index
 
     # -- operators
 
@@ -421,29 +271,6 @@ class ExpressionRewriter(ast.NodeTransformer):
         result = node if known else self._through_hook(node)
         return result if awaited or known == "function" else self._fresh(result)
 
-    def _is_builtin(self, name: str) -> bool:
-        return name in _BUILTINS and self.scope.owner(name) is None and name not in self.tree.module.bindings
-
-    def _known(self, callee: ast.expr) -> str | None:
-        """ "function" or "class" of this module, or asyncio's: calls that need no look at their arguments."""
-        if isinstance(callee, ast.Name):
-            return self._known_name(callee.id)
-        if isinstance(callee, ast.Attribute) and isinstance(callee.value, ast.Name):
-            if self._imported(callee.value) == "asyncio":
-                return "class"
-            own = bool(self.methods) and callee.attr in self.methods[-1] and callee.value.id == "self"
-            return "function" if own else None
-        return None
-
-    def _known_name(self, name: str) -> str | None:
-        name = self._mangled(name)
-        scope = self.scope.owner(name) or self.tree.module
-        node = scope.plain_definitions.get(name)
-        single = len(scope.bindings.get(name, ())) == 1 and name not in self.tree.written_globals
-        if node is None or not single or scope.kind == "class":
-            return None
-        return "class" if isinstance(node, ast.ClassDef) else "function"
-
     def _through_hook(self, node: ast.Call) -> ast.expr:
         repeatable = all(self._trivial(value) for value in (*node.args, *(k.value for k in node.keywords)))
         repeatable = repeatable and all(k.arg is not None for k in node.keywords)
@@ -462,7 +289,7 @@ class ExpressionRewriter(ast.NodeTransformer):
 
     def _builtin(self, node: ast.Call, name: str) -> ast.expr:
         self.generic_visit(node)
-        hook = _BUILTINS[name]
+        hook = BUILTINS[name]
         if hook is not None:
             looked_at = node.args[:1] if hook in ("tr", "nx", "ev") else node.args
             for position, argument in enumerate(looked_at):
@@ -471,4 +298,4 @@ class ExpressionRewriter(ast.NodeTransformer):
         for keyword in node.keywords:
             if keyword.arg is None:
                 keyword.value = self.read(keyword.value, "rv", "unpacking")
-        return self._fresh(node) if name in _FRESH else node
+        return self._fresh(node) if name in FRESH else node

@@ -11,6 +11,7 @@ to data or a function declares it `global`.
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -36,7 +37,8 @@ class Scope:
     bindings: dict[str, list[tuple[Position, bool]]] = field(default_factory=dict)
     definitions: set[str] = field(default_factory=set)
     plain_definitions: dict[str, ast.AST] = field(default_factory=dict)
-    imports: dict[str, str] = field(default_factory=dict)
+    imports: dict[str, str] = field(default_factory=dict)  # name -> the module it names, "" if it names no module
+    imported_values: set[str] = field(default_factory=set)  # by `from` something that is not the standard library
     globals: set[str] = field(default_factory=set)
     nonlocals: set[str] = field(default_factory=set)
     captured: dict[str, Position] = field(default_factory=dict)  # own variable -> first capturing scope
@@ -109,9 +111,8 @@ def analyse(tree: ast.Module) -> ScopeTree:
     builder.visit(tree)
     builder.resolve(builder.module)
     module = builder.module
-    return ScopeTree(
-        module, builder.of, builder.written, set(module.bindings) - module.definitions - set(module.imports)
-    )
+    data = (set(module.bindings) - module.definitions - set(module.imports)) | module.imported_values
+    return ScopeTree(module, builder.of, builder.written, data)
 
 
 class _Builder(ast.NodeVisitor):
@@ -161,6 +162,8 @@ class _Builder(ast.NodeVisitor):
             self.bind(name, node)
             whole = isinstance(node, ast.Import) and (alias.asname is not None or "." not in alias.name)
             self.scope.imports[name] = alias.name if whole else ""
+            if isinstance(node, ast.ImportFrom) and not (node.level == 0 and _is_standard(node.module or "")):
+                self.scope.imported_values.add(name)
 
     visit_Import = visit_ImportFrom = _import
 
@@ -313,6 +316,10 @@ class _Builder(ast.NodeVisitor):
                 owner.captured[name] = min(owner.captured.get(name, deferred), deferred)
         for child in scope.children:
             self.resolve(child)
+
+
+def _is_standard(module: str) -> bool:
+    return module.partition(".")[0] in sys.stdlib_module_names
 
 
 def _first_deferred(scope: Scope, owner: Scope) -> Position | None:

@@ -25,7 +25,7 @@ class Rewriter(ExpressionRewriter):
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
         node.decorator_list = [self.visit(d) for d in node.decorator_list]
-        self._defaults(node.args)
+        self._defaults(node.args, node.name)
         inside = self._inside(node, node.name)
         node.body = inside(lambda: self._function_body(node))
         return node
@@ -183,7 +183,8 @@ class Rewriter(ExpressionRewriter):
     def _with(self, node: ast.With | ast.AsyncWith) -> ast.AST:
         names = bound_names([item.optional_vars for item in node.items if item.optional_vars is not None])
         for item in node.items:
-            item.context_expr = self.visit(item.context_expr)
+            visited: ast.expr = self.visit(item.context_expr)
+            item.context_expr = self.read(visited, "cm", "with") if self.live else visited
             item.optional_vars = item.optional_vars and self.visit(item.optional_vars)
         node.body = [*self._records(names, node), *self._statements(node.body)]
         return node

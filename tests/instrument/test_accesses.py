@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 
 import pytest
+
 from tests.instrument.support import accesses
 
 # A class with plain state, made before the accesses under test; `body` is the function that is recorded.
@@ -133,7 +134,10 @@ CASES: dict[str, tuple[str, list[tuple[str, str]]]] = {
 
 
 def _program(body: str) -> str:
-    header = "def run():\n    global count\n    b, sl, t = setup()\n    d, l, s, q = parts()\n    return tested(b, sl, t, d, l, s, q)\n"
+    header = (
+        "def run():\n    global count\n    b, sl, t = setup()\n    d, l, s, q = parts()\n"
+        "    return tested(b, sl, t, d, l, s, q)\n"
+    )
     helpers = (
         "def setup(): return box, slots, table\n"
         "def parts(): return box.d, box.l, box.s, box.q\n"
@@ -287,7 +291,13 @@ def run():
 """
     found = accesses(program)[2:]
     whole = [("Box.items", "write"), ("Box.items[0]", "write")]
-    assert found == [("Box.items", "read"), *whole, (("Box.items", "write")), ("Box.n", "write"), ("Opaque", "write")] + [
+    assert found == [
+        ("Box.items", "read"),
+        *whole,
+        (("Box.items", "write")),
+        ("Box.n", "write"),
+        ("Opaque", "write"),
+    ] + [
         ("Box.items", "read"),
         *whole,
     ] or found == [("Box.items", "read"), *whole, ("Box.items", "write"), ("Box.n", "write")] + [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
+
 from tests.instrument.support import fresh_name, load_instrumented, load_plain, outcome, recording
 
 HEADER = """
@@ -29,10 +30,14 @@ def _expressions(children: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     two = st.tuples(children, children)
     return st.one_of(
         st.sampled_from(NAMES),
-        st.tuples(children, st.sampled_from(["x", "y", "z", "s", "p", "c", "q", "m"])).map(lambda t: f"({t[0]}).{t[1]}"),
+        st.tuples(children, st.sampled_from(["x", "y", "z", "s", "p", "c", "q", "m"])).map(
+            lambda t: f"({t[0]}).{t[1]}"
+        ),
         two.map(lambda t: f"({t[0]})[{t[1]}]"),
         two.map(lambda t: f"({t[0]})[{t[1]}:]"),
-        st.tuples(children, st.sampled_from(["+", "|", "-", "*", "%"]), children).map(lambda t: f"({t[0]} {t[1]} {t[2]})"),
+        st.tuples(children, st.sampled_from(["+", "|", "-", "*", "%"]), children).map(
+            lambda t: f"({t[0]} {t[1]} {t[2]})"
+        ),
         st.tuples(children, st.sampled_from(["==", "<", "in", "not in", "is", "!="]), children).map(
             lambda t: f"({t[0]} {t[1]} {t[2]})"
         ),
@@ -59,13 +64,17 @@ def _expressions(children: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     )
 
 
-EXPRESSIONS = st.recursive(st.one_of(SCALARS, st.sampled_from(["a", "b", "o", "o.y", "o.z", "o.s", "G", "g"])), _expressions, max_leaves=6)
+EXPRESSIONS = st.recursive(
+    st.one_of(SCALARS, st.sampled_from(["a", "b", "o", "o.y", "o.z", "o.s", "G", "g"])), _expressions, max_leaves=6
+)
 TARGETS = st.one_of(
     st.sampled_from(["a", "b", "g", "n", "o.x", "o.z", "o.y['a']", "o.z[0]", "(a, b)", "a, *o.x", "[a, o.z[1]]"]),
     EXPRESSIONS.map(lambda e: f"o.y[{e}]"),
     EXPRESSIONS.map(lambda e: f"({e}).x"),
 )
-AUGMENTED = st.one_of(st.sampled_from(["a", "g", "n", "o.x", "o.z", "o.z[0]", "o.y['a']"]), EXPRESSIONS.map(lambda e: f"o.y[{e}]"))
+AUGMENTED = st.one_of(
+    st.sampled_from(["a", "g", "n", "o.x", "o.z", "o.z[0]", "o.y['a']"]), EXPRESSIONS.map(lambda e: f"o.y[{e}]")
+)
 
 
 def _indent(block: list[str]) -> str:
@@ -75,14 +84,22 @@ def _indent(block: list[str]) -> str:
 def _statements(children: st.SearchStrategy[list[str]]) -> st.SearchStrategy[list[str]]:
     compound = st.one_of(
         st.tuples(EXPRESSIONS, children).map(lambda t: f"if {t[0]}:\n{_indent(t[1])}\nelse:\n    log.append('else')"),
-        st.tuples(EXPRESSIONS, children).map(lambda t: f"for i in {t[0]}:\n{_indent(t[1])}\n    if len(log) > 20: break"),
-        st.tuples(EXPRESSIONS, children).map(lambda t: f"for i in {t[0]}:\n    await wait(1)\n{_indent(t[1])}\n    if len(log) > 20: break"),
+        st.tuples(EXPRESSIONS, children).map(
+            lambda t: f"for i in {t[0]}:\n{_indent(t[1])}\n    if len(log) > 20: break"
+        ),
+        st.tuples(EXPRESSIONS, children).map(
+            lambda t: f"for i in {t[0]}:\n    await wait(1)\n{_indent(t[1])}\n    if len(log) > 20: break"
+        ),
         st.tuples(children, children).map(
-            lambda t: f"try:\n{_indent(t[0])}\nexcept (TypeError, KeyError) as a:\n{_indent(t[1])}\nfinally:\n    log.append('f')"
+            lambda t: (
+                f"try:\n{_indent(t[0])}\nexcept (TypeError, KeyError) as a:\n{_indent(t[1])}\nfinally:\n    log.append('f')"
+            )
         ),
         children.map(lambda b: f"with C() as b:\n{_indent(b)}"),
         st.tuples(EXPRESSIONS, children).map(
-            lambda t: f"match {t[0]}:\n    case [b, *_]:\n{_indent([_indent(t[1])])}\n    case {{'a': a}}: log.append(a)\n    case C(x=a): pass\n    case _: log.append('none')"
+            lambda t: (
+                f"match {t[0]}:\n    case [b, *_]:\n{_indent([_indent(t[1])])}\n    case {{'a': a}}: log.append(a)\n    case C(x=a): pass\n    case _: log.append('none')"
+            )
         ),
     )
     return st.lists(st.one_of(SIMPLE, compound), min_size=1, max_size=4)
@@ -92,7 +109,18 @@ SIMPLE = st.one_of(
     st.tuples(TARGETS, EXPRESSIONS).map(lambda t: f"{t[0]} = {t[1]}"),
     st.tuples(AUGMENTED, st.sampled_from(["+=", "|=", "-=", "*="]), EXPRESSIONS).map(lambda t: f"{t[0]} {t[1]} {t[2]}"),
     EXPRESSIONS.map(lambda e: f"log.append({e})"),
-    st.sampled_from(["o.y.pop('a', 0)", "del o.z[0]", "del o.y['b']", "del a", "add(1)", "o.s.add(3)", "o.s.discard(1)", "o.z.sort()"]),
+    st.sampled_from(
+        [
+            "o.y.pop('a', 0)",
+            "del o.z[0]",
+            "del o.y['b']",
+            "del a",
+            "add(1)",
+            "o.s.add(3)",
+            "o.s.discard(1)",
+            "o.z.sort()",
+        ]
+    ),
     EXPRESSIONS.map(lambda e: f"assert {e}, log"),
 )
 BLOCKS = st.recursive(st.lists(SIMPLE, min_size=1, max_size=4), _statements, max_leaves=4)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from chaossloth.subject.record import recorder
 from tests.instrument.support import fresh_name, load_instrumented, recorded, recording
 

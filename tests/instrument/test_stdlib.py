@@ -7,7 +7,6 @@ import dataclasses
 import heapq
 import importlib.util
 import io
-import json
 import pathlib
 import sys
 import textwrap
@@ -15,22 +14,21 @@ import types
 from typing import Any
 
 import pytest
+
 from chaossloth.subject.instrument import instrument
 from tests.instrument.support import fresh_name, load_instrumented, recording
 
 LIBRARY = pathlib.Path(str(importlib.util.find_spec("os").origin)).parent  # type: ignore[union-attr]
-FILES = sorted(
-    [
-        *LIBRARY.glob("asyncio/*.py"),
-        *LIBRARY.glob("json/*.py"),
-        *LIBRARY.glob("concurrent/futures/*.py"),
-        *(LIBRARY / f"{n}.py" for n in ("abc argparse ast bisect calendar cmd codecs collections/__init__ configparser").split()),
-        *(LIBRARY / f"{n}.py" for n in ("contextlib copy csv dataclasses datetime decimal difflib dis enum fractions").split()),
-        *(LIBRARY / f"{n}.py" for n in ("functools heapq inspect ipaddress locale logging/__init__ operator optparse").split()),
-        *(LIBRARY / f"{n}.py" for n in ("pickle pprint queue random selectors shlex statistics string textwrap threading").split()),
-        *(LIBRARY / f"{n}.py" for n in ("traceback types typing unittest/mock unittest/case urllib/parse uuid weakref").split()),
-    ]
-)  # fmt: skip
+PACKAGES = ("asyncio", "json", "concurrent/futures", "logging", "unittest")
+MODULES = (
+    "abc argparse ast bisect calendar cmd codecs configparser contextlib copy csv dataclasses datetime decimal difflib dis"
+    " enum fractions functools heapq inspect ipaddress locale operator optparse pickle pprint queue random selectors"
+    " shlex statistics string textwrap threading traceback types typing uuid weakref"
+)
+FILES = [
+    *sorted(path for package in PACKAGES for path in LIBRARY.glob(f"{package}/*.py")),
+    *(LIBRARY / f"{name}.py" for name in MODULES.split()),
+]
 
 
 @pytest.mark.parametrize("path", [p for p in FILES if p.exists()], ids=lambda p: str(p.relative_to(LIBRARY)))
@@ -44,7 +42,9 @@ def _copy(name: str) -> Any:
     spec = importlib.util.find_spec(name)
     assert spec is not None and spec.origin is not None
     alias = fresh_name()
-    module = load_instrumented_in_package(pathlib.Path(spec.origin).read_text(encoding="utf-8"), alias, spec.parent or "")
+    module = load_instrumented_in_package(
+        pathlib.Path(spec.origin).read_text(encoding="utf-8"), alias, spec.parent or ""
+    )
     return module
 
 
@@ -103,7 +103,9 @@ def test_json_decoder() -> None:
 
 def test_heapq() -> None:
     source = pathlib.Path(str(heapq.__file__)).read_text(encoding="utf-8")
-    copy = load_instrumented(source.replace("from _heapq import", "from no_c_heapq import"), fresh_name(), "/copy/heapq.py")
+    copy = load_instrumented(
+        source.replace("from _heapq import", "from no_c_heapq import"), fresh_name(), "/copy/heapq.py"
+    )
     numbers = [(7 * i) % 23 for i in range(60)]
     with recording() as raw:
         mine, theirs = list(numbers), list(numbers)

@@ -6,6 +6,7 @@ import sys
 import textwrap
 
 import pytest
+
 from tests.instrument.support import fresh_name, load_instrumented, load_plain, outcome, recording
 
 PROGRAMS: dict[str, str] = {
@@ -465,7 +466,8 @@ if sys.version_info >= (3, 12):
         def run():
             type Local = list[int]
             b = Box[int]()
-            return first([1]), b.put(3), b.items, Box.__type_params__, Alias.__value__, Local.__value__, f"{f"{b.items[0]}"}"
+            text = f"{f"{b.items}"}"
+            return first([1]), b.put(3), b.items, Box.__type_params__, Alias.__value__, Local.__value__, text
     """
 
 FAILING: dict[str, str] = {
@@ -497,7 +499,14 @@ FAILING: dict[str, str] = {
     "too few values": "def run():\n    a, b = [1]\n",
     "not iterable": "import asyncio\nasync def run():\n    for x in 5:\n        await asyncio.sleep(0)\n",
     "changed size": (
-        "import asyncio\nasync def run():\n    d = {1: 2}\n    for k in d:\n        await asyncio.sleep(0)\n        d[k + 1] = 0\n"
+        "import asyncio
+async def run():
+    d = {1: 2}
+    for k in d:
+"
+        "        await asyncio.sleep(0)
+        d[k + 1] = 0
+"
     ),
     "user code in the middle": (
         "class K:\n    def __hash__(self): return 1\n    def __eq__(self, o):\n        raise LookupError\n"

@@ -12,7 +12,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from random import uniform
 from typing import Any
 
 import pytest
@@ -23,6 +22,7 @@ from tests.stock import programs
 
 install()
 install()  # the second call changes nothing
+uniform = random.uniform  # what `from random import uniform` binds in a subject, which is imported after install()
 early = random.Random()
 
 
