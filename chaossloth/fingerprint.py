@@ -32,7 +32,10 @@ def sha256_of(lines: Iterable[str]) -> str:
 
 
 def fingerprint(path: Path, source: bytes) -> Fingerprint:
-    """commit: of the repository around `path`, with "+" where it has changes; None outside a repository or without git."""
+    """What an investigation of `path` (with the text `source`) depends on.
+
+    commit: of the repository around it, with "+" where it has changes; None outside a repository or without git.
+    """
     packages = sorted({f"{d.metadata['Name']}=={d.version}" for d in metadata.distributions() if d.metadata["Name"]})
     return Fingerprint(
         commit=_commit(path.parent),

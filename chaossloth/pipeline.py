@@ -1,8 +1,9 @@
 """The nine phases in order; the only module that knows them all.
 
-Each phase takes the evidence so far and adds to it. The subject runs in a worker process; when that process is lost (a step
-that never ends, `os._exit`, memory), or the user interrupts, what was learnt stays and is reported as such. No phase
-upgrades a verdict: "proven" needs every label's search to have run empty, and nothing unobservable, drawn or real in it.
+Each phase takes the evidence so far and adds to it. The subject runs in a worker process; when that process is lost (a
+step that never ends, `os._exit`, memory), or the user interrupts, what was learnt stays and is reported as such. No
+phase upgrades a verdict: "proven" needs every label's search to have run empty, and nothing unobservable, drawn or real
+in it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, TypeVar
 from chaossloth import verdicts
 from chaossloth.config import VERSION, Options, command_line, shell_line
 from chaossloth.demo import DEMO_CLASS, DEMO_METHOD, demo_path
-from chaossloth.errors import ReplayDiverged, SubjectUnusable, UsageError
+from chaossloth.errors import SubjectUnusable
 from chaossloth.evidence import (
     LABELS,
     Bounds,
@@ -183,7 +184,6 @@ class _Investigator:
     # ------------------------------------------------------------------ phases
 
     def _describe(self) -> None:
-        options = self.options
         self._open()
         sentence = self._triage() if self._is_open_choice() else ""
         described = self._call("describe")
@@ -231,7 +231,7 @@ class _Investigator:
             )
             self._add(
                 natural=decode(Natural, answer["natural"]),
-                starvation=decode(tuple[StarvationEntry, ...], answer["starvation"]),  # type: ignore[arg-type]
+                starvation=decode(tuple[StarvationEntry, ...], answer["starvation"]),
                 longest_step_ms=answer["longest_step_ms"],
             )
             aborted = answer["natural"]["aborted"]
@@ -294,7 +294,8 @@ class _Investigator:
         forced = Forced(reduced["runs"], reduced["failures"], "virtual time")
         if reduced["same"] < reduced["runs"]:
             self._note(
-                f"the schedule took the same path in {reduced['same']} of {reduced['runs']} replays: something uncontrolled takes part"
+                f"the schedule took the same path in {reduced['same']} of {reduced['runs']} replays:"
+                " something uncontrolled takes part"
             )
         return Finding(
             failure=outcome.failure or "exception",
@@ -322,7 +323,7 @@ class _Investigator:
         with self._phase(4):
             cycles = decode(
                 tuple[tuple[LockOrderEdge, ...], ...], [c for f in self.figures.values() for c in f["lock_cycles"]]
-            )  # type: ignore[arg-type]
+            )
             executions = sum(f["executions"] for f in self.figures.values())
             finding = self.found
             deadlocks = (finding.deadlock,) if finding is not None and finding.deadlock is not None else ()
@@ -349,7 +350,7 @@ class _Investigator:
 
         failing = decode(Trace, answer["failing"])
         passing = decode(Trace, answer["passing"]) if answer["passing"] else None
-        pair = decode(tuple[CriticalAccess, ...], answer["pair"])  # type: ignore[arg-type]
+        pair = decode(tuple[CriticalAccess, ...], answer["pair"])
         pattern, explanation = classify(pair, failing, self._sources(failing), finding.deadlock)
         self._finding(
             pattern=pattern,
@@ -375,7 +376,7 @@ class _Investigator:
         assert finding is not None
         tried = answer["executions"]
         if answer["kind"] == "random":
-            cause = f"the random draws decide, not the order: {tried} orders of the failing run's draws all fail, other draws pass"
+            cause = f"the draws decide, not the order: all {tried} orders tried with these draws fail, other draws pass"
         else:
             cause = f"it fails in every order tried ({tried} executions), so no interleaving is to blame"
         where = decode(Trace, answer["failing"]).outcome.where

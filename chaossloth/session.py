@@ -1,7 +1,8 @@
 """Everything that executes the subject, on the worker's side: one `Session` per worker process.
 
 The command asks by operation; answers are plain JSON. The session keeps what later operations build on (the failing
-execution, the original's sequential runs), so that no execution crosses the channel: only figures, tokens and two traces do.
+execution, the original's sequential runs), so that no execution crosses the channel: only figures, tokens and two
+traces do.
 """
 
 from __future__ import annotations
@@ -237,11 +238,10 @@ class Session:
         return self._finding(executor, execution, times) | {"passed": False}
 
     def _why_diverged(self, execution: Execution) -> str:
-        uncontrolled = sorted(execution.touched & {"datetime", "time.process_time"})
-        source = f"uncontrolled sources in use: {', '.join(uncontrolled)}" if uncontrolled else ""
+        used = f" (in use: {', '.join(sorted(execution.touched))})" if execution.touched else ""
         return (
-            source
-            or "the source, its arguments or the Python version changed since the token was made, or something uncontrolled took part"
+            "the source, the arguments or the Python version changed since the token was made,"
+            f" or something that is not under control took part{used}"
         )
 
     def diagnose(self, seconds: float, times: int) -> dict[str, Any]:
@@ -346,7 +346,7 @@ class Session:
         return answer
 
     def sample_candidate(self, overrides: Mapping[str, str], runs: int, step_limit_s: float) -> dict[str, Any]:
-        """Natural cycles of a variant, each with fresh modules; then a few in one process, on one loop after the other."""
+        """Natural cycles of a variant, each with fresh modules; then a few on one loop after the other in one process."""
         self._use(overrides)
         try:
             answer = self.sample(runs, step_limit_s)
@@ -356,7 +356,7 @@ class Session:
             self._use({})
 
     def _two_loops(self, step_limit_s: float) -> str | None:
-        """What asyncio says when a primitive of the first event loop is used on the second; None when it says nothing."""
+        """What asyncio says when a primitive of one event loop is used on the next; None when it says nothing."""
         from chaossloth.natural import sample
 
         again = sample(self._plain(), _LOOPS, is_subject=self._subject.is_subject, step_limit_s=step_limit_s)
@@ -397,10 +397,19 @@ class Session:
         )
 
     def operations(self) -> dict[str, Callable[..., Any]]:
-        names = (
-            "describe triage sample search reduce replay diagnose force remember candidate sample_candidate force_candidate"
+        """What the command may ask for, by name."""
+        asked = (
+            self.describe,
+            self.triage,
+            self.sample,
+            self.search,
+            self.reduce,
+            self.replay,
+            self.diagnose,
+            self.force,
         )
-        return {name: getattr(self, name) for name in names.split()}
+        judged = (self.remember, self.candidate, self.sample_candidate, self.force_candidate)
+        return {operation.__name__: operation for operation in (*asked, *judged)}
 
 
 def _changes(before: Sequence[Any], after: Sequence[Any]) -> str:

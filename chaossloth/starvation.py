@@ -142,9 +142,11 @@ class Watchdog:
 
 
 def _frames_of_step(frame: FrameType) -> list[tuple[CodeType, int]]:
-    """Innermost first, up to where the loop runs the handle."""
+    """Innermost first, up to where the loop runs the handle; not what stands in for `time.sleep` and its like."""
     frames: list[tuple[CodeType, int]] = []
     here: FrameType | None = frame
+    while here is not None and here.f_code.co_filename in _DISPATCHERS:
+        here = here.f_back
     while here is not None and here.f_code is not LOOP_BOUNDARY and not here.f_code.co_filename.startswith(OWN_LOOP):
         frames.append((here.f_code, here.f_lineno))
         here = here.f_back
@@ -153,6 +155,9 @@ def _frames_of_step(frame: FrameType) -> list[tuple[CodeType, int]]:
 
 def _with_count(entry: StarvationEntry, count: int) -> StarvationEntry:
     return entry if count == 1 else replace(entry, detail=f"{entry.detail} ({count} steps)".strip())
+
+
+_DISPATCHERS = frozenset({OWN_LOOP + "virtual.py", OWN_LOOP + "streams.py"})
 
 
 # -- source audit ------------------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """What the figures allow to be said: verdict words with their bounds, and the outcome of an investigation.
 
-The only place that turns counts into words. Never says more than was shown: an empty search is "proven" only when nothing
-was drawn, nothing was real, nothing was unobservable and no run was cut short; a budget that ran out is "bounded".
+The only place that turns counts into words. Never says more than was shown: an empty search is "proven" only when
+nothing was drawn, nothing was real, nothing was unobservable and no run was cut short; a budget that ran out is
+"bounded".
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ def starving(lost: SubjectUnusable, is_own: Callable[[str], bool]) -> Starvation
 
 
 def timings(table: Mapping[str, Any]) -> tuple[AwaitTiming, ...]:
-    """The telemetry table (rows: runs, columns: await sites, µs) as one entry per site; the table itself stays in memory."""
+    """The telemetry table (rows: runs, columns: await sites, µs) as one entry per site."""
     failed = table["failed"]
     entries = []
     for number, site in enumerate(table["columns"]):

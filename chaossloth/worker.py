@@ -1,4 +1,4 @@
-"""The worker process: `python -m chaossloth.worker`, started by `subject.isolate.Worker`. Runs the subject, answers requests.
+"""The worker process, `python -m chaossloth.worker`, started by `subject.isolate.Worker`: runs the subject on request.
 
 Order matters here: the deterministic sources are installed before anything of the subject is imported, so that its
 `from random import uniform` binds what a run can own.
@@ -14,8 +14,8 @@ from chaossloth.evidence import Target, as_json
 from chaossloth.explore.execute import run_alone
 from chaossloth.loop import virtual
 from chaossloth.session import Session
-from chaossloth.subject.channel import guard, serve
 from chaossloth.subject.calls import CallSpec
+from chaossloth.subject.channel import guard, serve
 from chaossloth.subject.entry import Program, build_program
 from chaossloth.subject.loader import Loader
 from chaossloth.subject.locate import Choice, Located
@@ -43,7 +43,7 @@ class Subject:
     def open(
         self, include: Sequence[str], setup: str | None, calls: int, args: Sequence[str], **located: Any
     ) -> dict[str, Any]:
-        """Take what `locate` found in the command's process. Nothing is imported yet but --include packages are looked up."""
+        """Take what `locate` found in the command's process; look up --include packages. Nothing is imported yet."""
         self._located = Located.from_json(located)
         self._loader = Loader(self._located.context, list(include))
         self._spec = CallSpec(calls, tuple(args), setup)
@@ -90,7 +90,7 @@ class Subject:
         return len(self._located.choices)
 
     def select(self, index: int) -> Program:
-        """Take another of the choices, on the module as it is loaded. Raises UsageError where that one cannot be run."""
+        """Take another of the choices, on the module as it is loaded. Raises UsageError where it cannot be run."""
         self._selected = index
         return self._build()
 
@@ -118,13 +118,11 @@ class Subject:
             arguments=program.arguments,
             how_chosen=located.how_chosen if self._selected == 0 else f"{choice.name} (line {choice.line})",
         )
-        serial = program.serial
-        unstable = (
-            [f"not compared, since it differs between two sequential runs: {n}" for n in serial.unstable_names()]
-            if serial
-            else []
-        )
-        notes = [*program.notes, *loader.notes, *(f"not chosen: {each}" for each in located.alternatives), *unstable]
+        notes = [*program.notes, *loader.notes]
+        passed_over = [each for each in located.alternatives if each != choice.name]
+        if passed_over:
+            more = len(passed_over) - _SHOWN
+            notes.append(f"not chosen: {', '.join(passed_over[:_SHOWN])}" + (f" and {more} more" if more > 0 else ""))
         return {"target": as_json(target), "notes": list(dict.fromkeys(notes))}
 
     def skipped(self) -> list[str]:

@@ -1,8 +1,8 @@
-"""Repair is search: candidates in rank order, each refuted as cheaply as possible, the first survivor climbs the ladder.
+"""Repair is search: candidates in rank order, each refuted as cheaply as possible; a survivor climbs the ladder.
 
-Generation (operators x sites) is pure text work in this process; every judgement is an execution in the worker. A candidate
-that takes the worker process down with it is refuted by that. What was tried, and by what each candidate fell, is kept: for
-a reader, "no repair" with the list is an answer.
+Generation (operators x sites) is pure text work in this process; every judgement is an execution in the worker. A
+candidate that takes the worker process down with it is refuted by that. What was tried, and by what each candidate fell,
+is kept: for a reader, "no repair" with the list is an answer.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ class RepairLoop:
 
     def _reason(self, tally: _Tally) -> str:
         words = f"{tally.judged} of {tally.generated} candidates tried: {tally.replay} refuted by replay"
-        words += f", {tally.sequential} changed what the calls do one after another, {tally.exploration} refuted by exploration"
+        words += f", {tally.sequential} changed what the calls do one after another"
+        words += f", {tally.exploration} refuted by exploration"
         return words + "".join(f"; {line}" for line in tally.tried[:3])
 
     def _call(self, op: str, on_progress: Callable[[Any], None] | None = None, **args: Any) -> dict[str, Any]:
@@ -115,7 +116,8 @@ class RepairLoop:
         before: Mapping[str, Any],
     ) -> Repair | None:
         tally.judged += 1
-        name = f"{candidate.intent.kind} at {candidate.intent.target} {candidate.intent.lines[0]}–{candidate.intent.lines[1]}"
+        intent = candidate.intent
+        name = f"{intent.kind} at {intent.target} {intent.lines[0]}–{intent.lines[1]}"
         self._observer.progress(f"candidate {tally.judged}/{tally.generated}: {name}", tally.judged, tally.generated)
         overrides = {candidate.path: candidate.new_source}
         try:
@@ -217,13 +219,13 @@ class RepairLoop:
 
     def _natural(self, overrides: Mapping[str, str]) -> list[LadderRung]:
         runs = max(self._options.runs, 1)
-        answer = self._call(
-            "sample_candidate", overrides=overrides, runs=runs, step_limit_s=self._options.step_limit_s
-        )
+        answer = self._call("sample_candidate", overrides=overrides, runs=runs, step_limit_s=self._options.step_limit_s)
         failures, made, complaint = answer["natural"]["failures"], answer["natural"]["runs"], answer["two_loops"]
         return [
             LadderRung("natural", failures == 0, f"{failures}/{made} natural runs fail"),
-            LadderRung("two event loops", complaint is None, complaint or "one after the other in one process, no complaint"),
+            LadderRung(
+                "two event loops", complaint is None, complaint or "one after the other in one process, no complaint"
+            ),
         ]
 
     def _stock_after(self, finding: Finding, overrides: Mapping[str, str]) -> Forced | None:

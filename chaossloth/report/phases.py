@@ -142,7 +142,6 @@ def _timings(inv: Investigation) -> str:
     return f"{timed} · {words} · no delay threshold inferred in this version"
 
 
-
 # 3
 
 

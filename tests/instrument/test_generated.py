@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
@@ -81,6 +83,13 @@ def _indent(block: list[str]) -> str:
     return "\n".join("    " + line for statement in block for line in statement.split("\n"))
 
 
+TRY = "try:\n{}\nexcept (TypeError, KeyError) as a:\n{}\nfinally:\n    log.append('f')"
+MATCH = (
+    "match {}:\n    case [b, *_]:\n{}\n    case {{'a': a}}: log.append(a)\n    case C(x=a): pass\n"
+    "    case _: log.append('none')"
+)
+
+
 def _statements(children: st.SearchStrategy[list[str]]) -> st.SearchStrategy[list[str]]:
     compound = st.one_of(
         st.tuples(EXPRESSIONS, children).map(lambda t: f"if {t[0]}:\n{_indent(t[1])}\nelse:\n    log.append('else')"),
@@ -90,17 +99,10 @@ def _statements(children: st.SearchStrategy[list[str]]) -> st.SearchStrategy[lis
         st.tuples(EXPRESSIONS, children).map(
             lambda t: f"for i in {t[0]}:\n    await wait(1)\n{_indent(t[1])}\n    if len(log) > 20: break"
         ),
-        st.tuples(children, children).map(
-            lambda t: (
-                f"try:\n{_indent(t[0])}\nexcept (TypeError, KeyError) as a:\n{_indent(t[1])}\nfinally:\n    log.append('f')"
-            )
-        ),
+        st.tuples(children, children).map(lambda t: TRY.format(_indent(t[0]), _indent(t[1]))),
+        SIMPLE.map(lambda s: f"try:\n{_indent([s])}\nexcept Exception as error:\n    log.append(repr(error))"),
         children.map(lambda b: f"with C() as b:\n{_indent(b)}"),
-        st.tuples(EXPRESSIONS, children).map(
-            lambda t: (
-                f"match {t[0]}:\n    case [b, *_]:\n{_indent([_indent(t[1])])}\n    case {{'a': a}}: log.append(a)\n    case C(x=a): pass\n    case _: log.append('none')"
-            )
-        ),
+        st.tuples(EXPRESSIONS, children).map(lambda t: MATCH.format(t[0], _indent([_indent(t[1])]))),
     )
     return st.lists(st.one_of(SIMPLE, compound), min_size=1, max_size=4)
 
@@ -126,13 +128,32 @@ SIMPLE = st.one_of(
 BLOCKS = st.recursive(st.lists(SIMPLE, min_size=1, max_size=4), _statements, max_leaves=4)
 
 
+PROGRAM = """
+async def wait(v):
+    await asyncio.sleep(0)
+    return v
+print_out = []
+async def run():
+    global g
+    log = []
+    n = 0
+    a, b, o = {'a': 1}, [1, 2], C()
+    def add(k):
+        nonlocal n
+        n += k
+        return n
+    try:
+BODY
+    finally:
+        log.append(n)
+        end = repr((log, o.x, o.y, o.z, o.s, g, G))
+        print_out.append(end)
+    return end
+"""
+
+
 def _program(body: list[str]) -> str:
-    return (
-        f"{HEADER}\nasync def wait(v):\n    await asyncio.sleep(0)\n    return v\n\nasync def run():\n    global g\n"
-        "    log = []\n    n = 0\n    a, b, o = {'a': 1}, [1, 2], C()\n    def add(k):\n        nonlocal n\n        n += k\n        return n\n"
-        f"    try:\n{_indent([_indent(body)])}\n    finally:\n        log.append(n)\n        end = repr((log, o.x, o.y, o.z, o.s, g, G)).replace(hex(id(o)), '')\n"
-        "        print_out.append(end)\n    return end\nprint_out = []\n"
-    )
+    return HEADER + PROGRAM.replace("BODY", _indent([_indent(body)]))
 
 
 @settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -155,6 +176,4 @@ def test_generated_programs_do_the_same(body: list[str]) -> None:
 
 
 def _without_addresses(value: object) -> str:
-    import re
-
     return re.sub(r"0x[0-9a-f]+", "0x", repr(value))

@@ -21,8 +21,9 @@ from tests.instrument.support import fresh_name, load_instrumented, recording
 LIBRARY = pathlib.Path(str(importlib.util.find_spec("os").origin)).parent  # type: ignore[union-attr]
 PACKAGES = ("asyncio", "json", "concurrent/futures", "logging", "unittest")
 MODULES = (
-    "abc argparse ast bisect calendar cmd codecs configparser contextlib copy csv dataclasses datetime decimal difflib dis"
-    " enum fractions functools heapq inspect ipaddress locale operator optparse pickle pprint queue random selectors"
+    "abc argparse ast bisect calendar cmd codecs configparser contextlib copy csv dataclasses datetime decimal difflib"
+    " dis enum fractions functools heapq inspect ipaddress locale operator optparse"
+    " pickle pprint queue random selectors"
     " shlex statistics string textwrap threading traceback types typing uuid weakref"
 )
 FILES = [

@@ -499,14 +499,8 @@ FAILING: dict[str, str] = {
     "too few values": "def run():\n    a, b = [1]\n",
     "not iterable": "import asyncio\nasync def run():\n    for x in 5:\n        await asyncio.sleep(0)\n",
     "changed size": (
-        "import asyncio
-async def run():
-    d = {1: 2}
-    for k in d:
-"
-        "        await asyncio.sleep(0)
-        d[k + 1] = 0
-"
+        "import asyncio\nasync def run():\n    d = {1: 2}\n    for k in d:\n"
+        "        await asyncio.sleep(0)\n        d[k + 1] = 0\n"
     ),
     "user code in the middle": (
         "class K:\n    def __hash__(self): return 1\n    def __eq__(self, o):\n        raise LookupError\n"

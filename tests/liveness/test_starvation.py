@@ -6,6 +6,7 @@ import ast
 import asyncio
 import textwrap
 import threading
+import time
 
 import pytest
 
@@ -209,3 +210,19 @@ def test_a_coroutine_nested_in_a_function_is_audited_under_its_qualified_name() 
         """
     )
     assert found == [(4, "outer.<locals>.inner", "time.sleep")]
+
+
+def test_a_blocking_sleep_is_reported_at_the_subjects_line() -> None:
+    """`time.sleep` is a dispatcher of the tool in the worker: its own frames are not where the time went."""
+    from chaossloth.loop import virtual
+
+    virtual.install()
+    watchdog = Watchdog(threshold_ms=30.0, is_subject=lambda name: name == __file__)
+    watchdog.start(threading.get_ident())
+    watchdog.begin()
+    time.sleep(0.2)  # this line
+    watchdog.end(None)
+    watchdog.stop()
+    (entry,) = watchdog.result()
+    with open(__file__, encoding="utf-8") as file:
+        assert file.read().splitlines()[entry.line - 1].endswith("# this line")

@@ -1,4 +1,4 @@
-"""Check-then-act: a lazily made garage is made twice. No FIFO order shows it: the second driver looks one turn later."""
+"""Check-then-act: a lazy garage is made twice. No FIFO order shows it: the second driver looks one turn later."""
 
 import asyncio
 
