@@ -1,14 +1,16 @@
 """Happens-before over the steps of an execution, its races, and the pair of accesses whose order alone decides.
 
-Happens-before here is program order within a task plus "scheduled by": creation of tasks and callbacks, and every wake-up
-(a release, `set()`, `put()` or `set_result()` schedules the waiter's next step, so it orders it). Kept as vector clocks
-(Fidge 1988, Mattern 1989), one entry per task or callback. Lock acquisition order is deliberately no edge: which of two critical
-sections comes first is a choice of the schedule, and a pair that cannot be turned round is found out by trying.
+Happens-before here is program order within a task plus "scheduled by": creation of tasks and callbacks, and every
+wake-up (a release, `set()`, `put()` or `set_result()` schedules the waiter's next step, so it orders it). Kept as
+vector clocks (Fidge 1988, Mattern 1989), one entry per task or callback. Lock acquisition order is deliberately no
+edge: which of two critical sections comes first is a choice of the schedule, and a pair that cannot be turned round is
+found out by trying.
 
-A race is a pair of conflicting accesses of two unordered steps. The critical pair is one whose *reversal flips the outcome*:
-the failing order is followed, except that the earlier step is held back until the later one has run (`Guided(hold=...)`); where
-that passes, both orders are forced again and counted. The run that passes is the nearest passing one: it differs in this
-pair. (Compare Choi and Zeller, "Isolating failure-inducing thread schedules", ISSTA 2002.)
+A race is a pair of conflicting accesses of two unordered steps. The critical pair is one whose *reversal flips the
+outcome*: the failing order is followed, except that the earlier step is held back until the later one has run
+(`Guided(hold=...)`); where that passes, both orders are forced again and counted. The run that passes is the nearest
+passing one: it differs in this pair. (Compare Choi and Zeller, "Isolating failure-inducing thread schedules", ISSTA
+2002.)
 """
 
 from __future__ import annotations
@@ -59,7 +61,10 @@ class Race:
 
 
 def races(steps: Sequence[Step], sync: bool = False) -> list[Race]:
-    """All races, one per (pair of steps, location), in order of the second step. sync: also of the primitives' own operations."""
+    """All races, one per (pair of steps, location), in order of the second step.
+
+    sync: also those of the primitives' own operations.
+    """
     clocks = VectorClocks(steps)
     history: dict[str, list[tuple[int, Access]]] = {}
     found: list[Race] = []
@@ -88,17 +93,24 @@ def signature(steps: Sequence[Any]) -> int:
     readers: dict[Any, list[tuple[int, int]]] = {}
     edges: set[Any] = set()
     for step in steps:
+        accesses = step.accesses
+        if not accesses:
+            continue
         me = (step.proc.number, step.ordinal)
-        for raw in step.accesses:
-            location, writes = raw[:2], raw[2] & 2
+        for raw in accesses:
+            location = raw[:2]
             writer = last_write.get(location)
-            if writer is not None and writer != me:
+            if writer is not None and writer is not me:
                 edges.add((location, writer, me))
-            if writes:
-                edges.update((location, reader, me) for reader in readers.pop(location, ()) if reader != me)
+            if raw[2] & 2:
+                for reader in readers.pop(location, ()):
+                    if reader is not me:
+                        edges.add((location, reader, me))
                 last_write[location] = me
+            elif location in readers:
+                readers[location].append(me)
             else:
-                readers.setdefault(location, []).append(me)
+                readers[location] = [me]
     return hash(frozenset(edges))
 
 

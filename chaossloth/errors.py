@@ -3,7 +3,7 @@
 A fault *in the subject* (an assertion, a deadlock) is data: an `Outcome`, a `Finding`. Only these are exceptions:
 
 * `UsageError`: what the user asked for cannot be done; names the thing and the remedy; exit code 2.
-* `SubjectUnusable`: the subject ended, hung or outgrew its worker process; everything learnt before is kept; exit code 3.
+* `SubjectUnusable`: the subject ended, hung or outgrew its worker process; what was learnt before is kept; exit code 3.
 * `ToolError`: a fault of ChaosSloth itself; exit code 70.
 """
 

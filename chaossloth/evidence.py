@@ -159,7 +159,10 @@ class Fingerprint:
 
 @dataclass(frozen=True, slots=True)
 class Natural:
-    """Natural cycles on the stock loop. ci95 is the Wilson interval; overhead is hooked/bare duration - 1 (None: not measured)."""
+    """Natural cycles on the stock loop.
+
+    ci95: the Wilson interval. overhead: hooked/bare duration - 1 (None: not measured).
+    """
 
     runs: int
     failures: int
@@ -301,7 +304,10 @@ class ModelUse:
 
 @dataclass(frozen=True, slots=True)
 class WaitEdge:
-    """`task` waits at `at` for `resource`, held by `holder` since `held_at` (None: nobody is left who could provide it)."""
+    """`task` waits at `at` for `resource`, held by `holder` since `held_at`.
+
+    holder None: nobody is left who could provide it.
+    """
 
     task: str
     resource: str
@@ -313,7 +319,7 @@ class WaitEdge:
 
 @dataclass(frozen=True, slots=True)
 class DeadlockReport:
-    """kind: "self-deadlock", "cycle", "lost-wakeup", "all-waiting". cycle: the edges of the cycle, or of all who wait."""
+    """kind: "self-deadlock", "cycle", "lost-wakeup", "all-waiting". cycle: its edges, or those of all who wait."""
 
     kind: str
     cycle: tuple[WaitEdge, ...]

@@ -1,9 +1,9 @@
 """What a patched program has to show, measured in the worker: the rungs of the ladder that execute it.
 
-Cheap first. `refute` replays the failing order once: almost every wrong candidate ends there. What survives is compared with the
-original where nothing is concurrent (`sequential`), then explored under every label. A patched program has other steps than the
-original, so the failing schedule is followed as an order of steps (`Guided`), and, where it holds only draws and no
-deviations, replayed as it is; both have to pass. Nothing here says "proven" unless the search ran empty.
+Cheap first. `forced_after` replays the failing order once: almost every wrong candidate ends there. What survives is
+compared with the original where nothing is concurrent (`sequential`), then explored under every label. A patched
+program has other steps than the original, so the failing schedule is followed as an order of steps (`Guided`), and
+replayed as it is; both have to pass. Nothing here says "proven" unless the search ran empty.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ __all__ = ["Original", "SequentialRun", "duplicate_work", "explore_patched", "fo
 
 @dataclass(frozen=True, slots=True)
 class SequentialRun:
-    """One run of the calls one after another: how it ended, the last value written to each named location, and how often
-    each line of each function wrote something (`work`)."""
+    """One run of the calls one after another.
+
+    ok, failure, result: how it ended. writes: the last value written to each named location.
+    work: (function, line) -> how often that line wrote something.
+    """
 
     ok: bool
     failure: str
@@ -45,7 +48,7 @@ class Original:
 
 
 def forced_after(executor: Executor, failure: Execution, times: int) -> tuple[int, str]:
-    """Failures among 2 * `times` runs that force the old order on the program at hand, and the first failure's message."""
+    """Failures among 2 * `times` runs that force the old order on the program at hand, and the first one's message."""
     failures, message = 0, ""
     schedule, run = failure.schedule, failure.run
     for _ in range(times):

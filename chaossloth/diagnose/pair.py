@@ -1,9 +1,9 @@
 """Which two accesses decide: every race of the failing run is turned round until one reversal passes.
 
-Only executions count: a pair is *critical* when the run that differs from the failing one in this pair alone passes, and both
-orders, forced again `times` times, keep their outcomes. The passing run is then the nearest passing interleaving. Where no
-single reversal passes, any passing order of the same draws tells a race from a bug that no order avoids; where only other
-draws pass, it is the randomness and not the schedule.
+Only executions count: a pair is *critical* when the run that differs from the failing one in this pair alone passes,
+and both orders, forced again `times` times, keep their outcomes. The passing run is then the nearest passing
+interleaving. Where no single reversal passes, any passing order of the same draws tells a race from a bug that no order
+avoids; where only other draws pass, it is the randomness and not the schedule.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from time import perf_counter
 from typing import Literal
 
 from chaossloth.causality import Race, races
+from chaossloth.evidence import Trace
 from chaossloth.explore.execute import Execution, Executor
 from chaossloth.explore.search import Limits, Search, SearchResult
 from chaossloth.explore.strategy import Deviate, Guided
-from chaossloth.evidence import Trace
 from chaossloth.explore.trace import to_trace
 
 __all__ = ["Kind", "RaceDiagnosis", "diagnose"]

@@ -1,8 +1,9 @@
 """Runs a program once under a strategy and says how it ended.
 
-Everything that makes executions comparable is here: one reused loop, virtual sources seeded anew, the policy through which a
-synchronous test's `asyncio.run` gets the controlled loop, module state made fresh when an execution is seen to write it, and
-the end of a run: deadlock, step limit, exceptions nobody retrieved (looked for at the end, not when the collector comes by).
+Everything that makes executions comparable is here: one reused loop, virtual sources seeded anew, the policy through
+which a synchronous test's `asyncio.run` gets the controlled loop, module state made fresh when an execution is seen to
+write it, and the end of a run: deadlock, step limit, exceptions nobody retrieved (looked for at the end, not when the
+collector comes by).
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import traceback
-from collections import Counter
 from asyncio import events
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -23,6 +24,7 @@ from chaossloth.explore.strategy import Deviate
 from chaossloth.liveness import describe_deadlock, detect_livelock, suspended_at
 from chaossloth.loop.controlled import ControlledLoop
 from chaossloth.loop.run import Chooser, LoopStopped, Model, Run
+from chaossloth.loop.scheduling import SchedulingLoop
 from chaossloth.loop.virtual import sources
 from chaossloth.subject.primitives import watch
 from chaossloth.subject.record import recorder
@@ -78,7 +80,11 @@ class _Policy(asyncio.DefaultEventLoopPolicy):
 
 
 class Executor:
-    """Executes one program. `refresh` returns the program with its modules executed anew; used once state is seen to leak."""
+    """Executes one program.
+
+    refresh: returns the program with its modules executed anew; used before each execution once state is seen to leak.
+    is_subject: whether a file is the subject's. max_steps: where an execution ends as a livelock.
+    """
 
     def __init__(
         self,
@@ -141,21 +147,22 @@ class Executor:
         return Execution(schedule, outcome, run, draws, touched, watch.lock_order(), truncated)
 
     def _run(self) -> tuple[Any, BaseException | None]:
-        policy = events.get_event_loop_policy()
         try:
             if self.program.kind == "sync":
-                asyncio.set_event_loop_policy(_Policy(self._next_loop))
-                result = self.program.call()
-            else:
-                result = self._loop.run_until_complete(self.program.make())
-            return result, None
+                return self._call_sync(), None
+            return self._loop.run_until_complete(self.program.make()), None
         except (KeyboardInterrupt, MemoryError):
             raise
         except BaseException as error:
             return None, error
+
+    def _call_sync(self) -> Any:
+        policy = events.get_event_loop_policy()
+        asyncio.set_event_loop_policy(_Policy(self._next_loop))
+        try:
+            return self.program.call()
         finally:
-            if self.program.kind == "sync":
-                asyncio.set_event_loop_policy(policy)
+            asyncio.set_event_loop_policy(policy)
 
     def _next_loop(self) -> ControlledLoop:
         if not self._extra:
@@ -174,7 +181,7 @@ class Executor:
 
     # ------------------------------------------------------------------ how it ended
 
-    def _on_stop(self, stopped: LoopStopped, loop: ControlledLoop) -> None:
+    def _on_stop(self, stopped: LoopStopped, loop: SchedulingLoop) -> None:
         if stopped.kind == "deadlock":
             shown = display_names(loop.run)
             names = {id(proc.ref()): shown[proc.key] for proc in loop.run.procs if proc.ref is not None}

@@ -1,8 +1,9 @@
-"""Fewer deviations, same failure. Greedy delta debugging over the deviations of a schedule (Zeller, Hildebrandt, TSE 2002).
+"""Fewer deviations, same failure. Greedy delta debugging over a schedule's deviations (Zeller, Hildebrandt, TSE 2002).
 
 Dropping a deviation moves the ordinals of later choice points, so a shorter list is a different schedule that has to be
 executed; it is kept when it fails in the same way (`Outcome.key`). The result's deviations are those actually taken.
-Where the program draws, other draws in plain stock order are tried first: such a failure has no deviation and no lateness.
+Where the program draws, other draws in plain stock order are tried first: such a failure has no deviation and no
+lateness.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ _OTHER_SEEDS = 64
 
 
 def minimise(executor: Executor, found: Execution, deadline: float, max_executions: int = 400) -> tuple[Execution, int]:
-    """The smallest failing execution met, and how many executions that took. Stops at `deadline` (perf_counter seconds)."""
+    """The smallest failing execution met, and how many executions that took.
+
+    deadline: perf_counter seconds at which it stops.
+    """
     model = executor.model(found.schedule.label)
     best, spent = found, 0
     if found.draws and found.schedule.deviations:

@@ -36,7 +36,7 @@ def _base36(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """label: model; seed: of all draws; deviations: {choice ordinal: option} in order; check: see the module docstring."""
+    """label: model; seed: of all draws; deviations: (choice ordinal, option) in order; check: see the module."""
 
     label: Label
     seed: int
@@ -52,10 +52,8 @@ class Schedule:
 
 def checksum(order: Iterable[tuple[str, str]]) -> str:
     """Three base-36 digits of a CRC over (identity, cause) of every step."""
-    crc = 0
-    for key, cause in order:
-        crc = zlib.crc32(f"{key}/{cause};".encode(), crc)
-    return _base36(crc % 46656)
+    text = "".join([f"{key}/{cause};" for key, cause in order])
+    return _base36(zlib.crc32(text.encode()) % 46656)
 
 
 def parse_token(token: str) -> Schedule:

@@ -1,13 +1,14 @@
 """The search of one model's orders for a failure: a portfolio, because each strategy alone loses badly somewhere.
 
-  bounded   every schedule with one deviation from stock order, then two, ... (delay bounding: Emmi, Qadeer, Rakamaric, POPL
-            2011). Finds shallow bugs in few executions and with minimal schedules, and if its queue runs empty then every
-            interleaving within the bounds *was* executed.
+  bounded   every schedule with one deviation from stock order, then two, ... (delay bounding: Emmi, Qadeer, Rakamaric,
+            POPL 2011). Finds shallow bugs in few executions and with minimal schedules, and if its queue runs empty
+            then every interleaving within the bounds *was* executed.
   seeds     stock order with other draws (only where the program draws at all)
   random    random walk, other draws each time
   pct       PCT with depth 1 to 3, whose guarantee is printed as a floor (see `pct_floor`)
 
-They take turns. The verdict may say "exhausted" only when the bounded search ran empty and nothing was drawn, clocked or real.
+They take turns. The verdict may say "exhausted" only when the bounded search ran empty and nothing was drawn, clocked
+or real.
 """
 
 from __future__ import annotations
@@ -39,7 +40,11 @@ class Limits:
 
 @dataclass(slots=True)
 class SearchResult:
-    """failure: the first failing execution. exhausted: every schedule within the bounds was executed. passed: a few that passed."""
+    """What was seen so far.
+
+    failure: the first failing execution. exhausted: every schedule within the bounds was executed.
+    passed: a few that passed.
+    """
 
     label: Label
     executions: int = 0
@@ -65,14 +70,13 @@ class SearchResult:
         self.executions += 1
         run = execution.run
         self.max_steps = max(self.max_steps, run.count)
-        self.max_procs = max(self.max_procs, sum(1 for proc in run.procs if proc.is_task))
+        self.max_procs = max(self.max_procs, len([proc for proc in run.procs if proc.is_task]))
         self.max_choices = max(self.max_choices, len(run.taken))
         self.draws = max(self.draws, execution.draws)
         self.touched |= execution.touched
         self.seeds.add(execution.schedule.seed)
         self.signatures.add(signature(run.steps))
-        for edge in execution.lock_order:
-            self.lock_order.add(edge)
+        self.lock_order.update(execution.lock_order)
         if execution.truncated:
             self.truncated += 1
         elif execution.failed:
@@ -173,7 +177,10 @@ class Search:
 
 
 def pct_floor(result: SearchResult, depth: int = 2) -> float:
-    """Floor on the chance that the PCT runs found a bug of `depth`: 1-(1-1/(n k^(d-1)))^runs, n tasks, k choice points."""
+    """Floor on the chance that the PCT runs found a bug of `depth`.
+
+    1-(1-1/(n k^(d-1)))^runs, with n tasks and k choice points (Burckhardt et al., ASPLOS 2010).
+    """
     n, k = max(result.max_procs, 1), max(result.max_choices, 1)
     runs = result.pct_runs // 3  # a third of them has each depth
     return float(1.0 - (1.0 - 1.0 / (n * k ** (depth - 1))) ** runs)

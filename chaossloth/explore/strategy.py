@@ -1,10 +1,11 @@
 """Strategies: who picks at a choice point. One method, `choose(options, run) -> index`; option 0 is stock order.
 
-Contract (after AWS Shuttle's scheduler trait): a strategy is made for one execution, draws only from its own generator, and
-returns an index into `options`. It may read `run` and the options' handles, and changes neither.
+Contract (after AWS Shuttle's scheduler trait): a strategy is made for one execution, draws only from its own generator,
+and returns an index into `options`. It may read `run` and the options' handles, and changes neither.
 
-StockOrder, Deviate (sparse deviations; also strict replay), RandomWalk, PCT (Burckhardt et al., ASPLOS 2010), Guided (follows a
-recorded order of steps as far as the program at hand allows; for patched programs and for reversed pairs), Sequential.
+StockOrder, Deviate (sparse deviations; also strict replay), RandomWalk, PCT (Burckhardt et al., ASPLOS 2010), Guided
+(follows a recorded order of steps as far as the program at hand allows; for patched programs and for reversed pairs),
+Sequential.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class StockOrder:
 class Deviate:
     """Option 0 except where `deviations` ({choice ordinal: option}) says otherwise.
 
-    strict: an option that does not exist raises Nondeterminism (replay); otherwise it is taken modulo the number there are.
+    strict: an option that does not exist raises Nondeterminism (replay); otherwise it is taken modulo their number.
     """
 
     def __init__(self, deviations: Mapping[int, int], strict: bool = False) -> None:
@@ -42,12 +43,13 @@ class Deviate:
             return wanted % len(options)
         raise Nondeterminism(
             "diverged",
-            f"choice {len(run.taken)} (step {run.count}) has {len(options)} options, the schedule asks for number {wanted}",
+            f"choice {len(run.taken)} (step {run.count}) has {len(options)} options,"
+            f" the schedule asks for number {wanted}",
         )
 
 
 class RandomWalk:
-    """Uniform among the options; keeps option 0 with probability `stay` first, so that completions are not all delivered early."""
+    """Uniform among the options, after keeping option 0 with probability `stay`: else all completions come early."""
 
     def __init__(self, seed: int, stay: float) -> None:
         self._random = random.Random(seed)
@@ -59,7 +61,7 @@ class RandomWalk:
 
 
 class PCT:
-    """Probabilistic concurrency testing: random priorities, `depth - 1` random points at which the running one falls lowest.
+    """Probabilistic concurrency testing: random priorities, `depth - 1` points at which the running one falls lowest.
 
     steps: bound on the number of choice points (from earlier executions). "Deliver nothing" has a priority of its own.
     """
@@ -85,7 +87,7 @@ class PCT:
 
 
 class Guided:
-    """Follows `order` (identities of steps) as closely as the program allows: the enabled one that comes first in it runs first.
+    """Follows `order` (identities of steps) as closely as the program allows: of the enabled ones the first in it runs.
 
     hold: {(identity, ordinal): (identity, ordinal)}: a step that must not run before another has.
     """
@@ -133,7 +135,7 @@ class Guided:
 
 
 class Sequential:
-    """One call after another: the steps of the first child of the main task (with all it started) first, then the second's, ...
+    """One call after another: first the steps of the main task's first child (with all it started), then the second's.
 
     descending: the other way round. Used to compare a program with its patched version where nothing is concurrent.
     """

@@ -4,21 +4,24 @@ Transition system. A *step* is one handle run to its end (a task's step from one
 timer's callback). The loop keeps stock asyncio's structure (`base_events._run_once`): a FIFO ready queue worked off in
 rounds, completions appended at round boundaries. Three models differ only in what is a choice:
 
-  stock    which pending completions are delivered at a boundary. Timers come in deadline order and never early; delivering
-           one while the loop is busy means the loop was stalled until then: that time is summed up as *lateness*.
-           Equal virtual deadlines may fall into different rounds (real clocks move between two `call_later`).
+  stock    which pending completions are delivered at a boundary. Timers come in deadline order and never early;
+           delivering one while the loop is busy means the loop was stalled until then: that time is summed up as
+           *lateness*. Equal virtual deadlines may fall into different rounds (real clocks move between two
+           `call_later`).
   latency  also: a bare yield (`sleep(0)`) may take time. It becomes a completion of free length.
-  reorder  also: any ready handle may run next. A handle that was passed over `bypass_bound` times by younger ones runs at
-           once (fairness). Two callbacks of one future keep their order: stock transports rely on it. asyncio's own
-           callbacks (gather, wait, TaskGroup, shield) run inside the step that caused them; as separate steps they would
-           only multiply equivalent interleavings.
+  reorder  also: any ready handle may run next. A handle that was passed over `bypass_bound` times by younger ones runs
+           at once (fairness). Two callbacks of one future keep their order: stock transports rely on it. asyncio's own
+           callbacks (gather, wait, TaskGroup, shield) run inside the step that caused them; as separate steps they
+           would only multiply equivalent interleavings.
 
-Option 0 of every choice is what a stock loop would do with infinitely fast steps, so a schedule is the sparse list of its
-deviations. Time is virtual. Tasks and futures are asyncio's own C ones. Thread work (`to_thread`, `run_in_executor`) runs to
-its end when its completion is delivered; one that waits for the loop itself is left in flight. The loop object is reused.
+Option 0 of every choice is what a stock loop would do with infinitely fast steps, so a schedule is the sparse list of
+its deviations. Time is virtual. Tasks and futures are asyncio's own C ones. Thread work (`to_thread`,
+`run_in_executor`) runs to its end when its completion is delivered; one that waits for the loop itself is left in
+flight. The loop object is reused.
 
 Prior art: CHESS (Musuvathi et al., OSDI 2008) for deterministic re-execution, NodeRacer (Endo, Moller, ICST 2020) and
-loom/shuttle for the shape. Rejected: subclassing BaseEventLoop (its heap, selector and clock are what must be controlled).
+loom/shuttle for the shape. Rejected: subclassing BaseEventLoop (its heap, selector and clock are what must be
+controlled).
 """
 
 from __future__ import annotations
@@ -27,17 +30,33 @@ import asyncio
 import sys
 import threading
 from asyncio import events
-from collections.abc import Callable
-from time import monotonic
 from typing import Any
 
 from chaossloth.loop.delivery import DeliveringLoop
 from chaossloth.loop.run import Handle, LoopStopped, Proc, RawStep
 from chaossloth.loop.scheduling import callback_name
+from chaossloth.loop.virtual import real_monotonic
 from chaossloth.subject.channel import guard
 from chaossloth.subject.record import recorder
 
 __all__ = ["ControlledLoop"]
+
+
+_RUN_ON_S = 60.0  # of virtual time
+
+
+def _unsupported(name: str) -> Any:
+    """A method that ends the execution as one that cannot be controlled."""
+
+    def refuse(self: DeliveringLoop, *args: Any, **kwargs: Any) -> Any:
+        stopped = LoopStopped(
+            "unsupported", f"the subject uses real I/O (loop.{name}), which this version cannot control"
+        )
+        self.run.stopped_by(stopped, self)  # here: a task would keep the exception to itself
+        raise stopped
+
+    refuse.__name__ = refuse.__qualname__ = name
+    return refuse
 
 
 class ControlledLoop(DeliveringLoop):
@@ -73,7 +92,9 @@ class ControlledLoop(DeliveringLoop):
 
     def run_until_complete(self, future: Any) -> Any:
         new_task = not asyncio.isfuture(future)
-        task = asyncio.ensure_future(future, loop=self)
+        task: Any = (
+            self.create_task(future) if asyncio.iscoroutine(future) else asyncio.ensure_future(future, loop=self)
+        )
         if new_task and hasattr(task, "_log_destroy_pending"):
             task._log_destroy_pending = False
         stop = self._stop_when_done
@@ -100,21 +121,21 @@ class ControlledLoop(DeliveringLoop):
     def _round(self) -> None:
         if self._threadsafe:
             self._take_threadsafe()
-        self._deliver()
-        batch = len(self._ready)
         ready = self._ready
-        for _ in range(batch):
+        if not ready or self._timers or self._free:
+            self._deliver()
+        reorder = self._reorder
+        for _ in range(len(ready)):
             if not ready:
                 break
-            handle = (
-                self._pick()
-                if self._reorder and len(ready) + len(self._timers) + len(self._free) > 1
-                else ready.popleft()
-            )
+            if reorder and len(ready) + len(self._timers) + len(self._free) > 1:
+                handle = self._pick()
+            else:
+                handle = ready.popleft()
             if handle._cancelled:
                 continue
             self._execute(handle)
-            if self._stopping and self._reorder:
+            if reorder and self._stopping:
                 break
 
     def _execute(self, handle: Handle) -> None:
@@ -126,21 +147,33 @@ class ControlledLoop(DeliveringLoop):
         run.current = proc
         run.index = run.count
         run.count += 1
-        run.order.append((proc.key, handle.cause))
+        if run.judging:
+            run.order.append((proc.key, handle.cause))
         recording = run.recording
-        guard.step_started = monotonic()
+        guard.step_started = real_monotonic()
         if recording:
             recorder.begin_step(proc.number, proc.steps)
-        self._call(handle)
-        while self._folded:
-            folded = self._folded.pop(0)
-            if not folded._cancelled:
-                self._call(folded)
+        try:
+            handle.context.run(handle.callback, *handle.args)
+        except (SystemExit, KeyboardInterrupt, LoopStopped):
+            raise
+        except BaseException as error:
+            self._report(handle, error)
+        if self._folded:
+            self._call_folded()
         if recording:
             step = RawStep(proc, proc.steps, handle.creator, handle.cause, recorder.end_step())
             run.steps.append(step)
             if run.detail and proc.is_task:
                 step.suspended = _position(proc)
+
+    def _call_folded(self) -> None:
+        """asyncio's own callbacks that the step scheduled, and those that they schedule, belong to it (`reorder`)."""
+        folded = self._folded
+        while folded:
+            handle = folded.pop(0)
+            if not handle._cancelled:
+                self._call(handle)
 
     def _call(self, handle: Handle) -> None:
         try:
@@ -148,13 +181,11 @@ class ControlledLoop(DeliveringLoop):
         except (SystemExit, KeyboardInterrupt, LoopStopped):
             raise
         except BaseException as error:
-            self.call_exception_handler(
-                {
-                    "message": f"Exception in callback {callback_name(handle.callback)}",
-                    "exception": error,
-                    "handle": handle,
-                }
-            )
+            self._report(handle, error)
+
+    def _report(self, handle: Handle, error: BaseException) -> None:
+        message = f"Exception in callback {callback_name(handle.callback)}"
+        self.call_exception_handler({"message": message, "exception": error, "handle": handle})
 
     # ------------------------------------------------------------------ the rest of the loop's interface
 
@@ -210,7 +241,9 @@ class ControlledLoop(DeliveringLoop):
         if agens:
             await asyncio.gather(*(agen.aclose() for agen in agens), return_exceptions=True)
 
-    def add_signal_handler(self, sig: int, callback: Any, *args: Any) -> None:
+    def add_signal_handler(  # type: ignore[override]  # generic over the callback's arguments
+        self, sig: int, callback: Any, *args: Any
+    ) -> None:
         self.run.real_io.add("signal handlers (never fire under control)")
 
     def remove_signal_handler(self, sig: int) -> bool:
@@ -219,8 +252,13 @@ class ControlledLoop(DeliveringLoop):
     # ------------------------------------------------------------------ after the main future
 
     def drain(self) -> None:
-        """What `asyncio.run` does at its end: cancel what is left, let it finish in stock order; close what will not."""
+        """What `asyncio.run` does at its end: cancel what is left, let it finish in stock order.
+
+        What refuses to finish is closed.
+        """
         self.run.judging = False
+        if self.run.detail and self.run.ended is None:
+            self._run_on()
         self.run.recording = False
         left = self.unfinished()
         if left:
@@ -233,20 +271,57 @@ class ControlledLoop(DeliveringLoop):
                 pass  # a task that refuses to end: closed below, its outcome was judged already
             except RuntimeError as error:
                 self.run.problems.append({"message": f"while cancelling what was left: {error}", "exception": None})
-        for task in self.unfinished():
+        for task in self.unfinished() if left else ():
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             _close_quietly(task.get_coro())
         self._ready.clear()
         self._timers.clear()
         self._free.clear()
 
-    def unfinished(self) -> list[asyncio.Task[Any]]:
-        tasks = [proc.ref() for proc in self.run.procs if proc.ref is not None]
-        return [t for t in tasks if t is not None and not t.done() and t.get_loop() is self]
+    def _run_on(self) -> None:
+        """Let what the main task left behind go on, recorded but not judged: an access that came too late is seen."""
+        left = self.unfinished()
+        if not left:
+            return
+        self._reorder = self._latency = False
+        try:
+            self.run_until_complete(asyncio.wait(left, timeout=_RUN_ON_S))
+        except LoopStopped:
+            return  # they wait for ever: nothing more is going to be seen
+
+    # ------------------------------------------------------------------ what is refused
+
+    create_connection = _unsupported("create_connection")
+    create_server = _unsupported("create_server")
+    create_unix_connection = _unsupported("create_unix_connection")
+    create_unix_server = _unsupported("create_unix_server")
+    create_datagram_endpoint = _unsupported("create_datagram_endpoint")
+    connect_accepted_socket = _unsupported("connect_accepted_socket")
+    sock_recv = _unsupported("sock_recv")
+    sock_recv_into = _unsupported("sock_recv_into")
+    sock_recvfrom = _unsupported("sock_recvfrom")
+    sock_recvfrom_into = _unsupported("sock_recvfrom_into")
+    sock_sendall = _unsupported("sock_sendall")
+    sock_sendto = _unsupported("sock_sendto")
+    sock_connect = _unsupported("sock_connect")
+    sock_accept = _unsupported("sock_accept")
+    sock_sendfile = _unsupported("sock_sendfile")
+    sendfile = _unsupported("sendfile")
+    start_tls = _unsupported("start_tls")
+    add_reader = _unsupported("add_reader")
+    add_writer = _unsupported("add_writer")
+    remove_reader = _unsupported("remove_reader")
+    remove_writer = _unsupported("remove_writer")
+    connect_read_pipe = _unsupported("connect_read_pipe")
+    connect_write_pipe = _unsupported("connect_write_pipe")
+    subprocess_exec = _unsupported("subprocess_exec")
+    subprocess_shell = _unsupported("subprocess_shell")
+    getaddrinfo = _unsupported("getaddrinfo")
+    getnameinfo = _unsupported("getnameinfo")
 
 
 def _close_quietly(coro: Any) -> None:
-    """`close()` of a coroutine that ignores GeneratorExit raises RuntimeError: the execution is over, nothing is lost."""
+    """Close a coroutine. One that ignores GeneratorExit raises RuntimeError: the run is over, nothing is lost."""
     try:
         coro.close()
     except BaseException as error:
@@ -275,27 +350,3 @@ def _position(proc: Proc) -> Any:
             or getattr(awaited, "ag_await", None)
         )
     return frames
-
-
-_UNSUPPORTED = (
-    "create_connection create_server create_unix_connection create_unix_server create_datagram_endpoint connect_accepted_socket"
-    " sock_recv sock_recv_into sock_recvfrom sock_sendall sock_sendto sock_connect sock_accept sock_sendfile sendfile start_tls"
-    " add_reader add_writer remove_reader remove_writer connect_read_pipe connect_write_pipe subprocess_exec subprocess_shell"
-    " getaddrinfo getnameinfo"
-).split()
-
-
-def _unsupported(name: str) -> Callable[..., Any]:
-    def refuse(self: ControlledLoop, *args: Any, **kwargs: Any) -> Any:
-        stopped = LoopStopped(
-            "unsupported", f"the subject uses real I/O (loop.{name}), which this version cannot control"
-        )
-        self.run.stopped_by(stopped, self)  # here: a task would keep the exception to itself
-        raise stopped
-
-    refuse.__name__ = refuse.__qualname__ = name
-    return refuse
-
-
-for _name in _UNSUPPORTED:
-    setattr(ControlledLoop, _name, _unsupported(_name))

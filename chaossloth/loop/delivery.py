@@ -7,8 +7,11 @@ import heapq
 
 from chaossloth.loop.run import CANCELLED, Handle, LoopStopped
 from chaossloth.loop.threads import REAL_WAIT_S, ThreadingLoop
+from chaossloth.loop.virtual import real_monotonic
 
 __all__ = ["DeliveringLoop"]
+
+_LOOK_AGAIN_S = 0.01
 
 
 class DeliveringLoop(ThreadingLoop):
@@ -18,7 +21,6 @@ class DeliveringLoop(ThreadingLoop):
         """The round boundary: due completions join the ready queue; which others do is the schedule's choice."""
         run = self.run
         ready = self._ready
-        stop: list[Handle | None] = [None]
         group: list[tuple[str, int]] = []
         while True:
             timers = self._timers
@@ -44,7 +46,7 @@ class DeliveringLoop(ThreadingLoop):
             near = first is not None and (idle or first.deadline - run.now <= run.model.stall_s)
             options: list[Handle | None] = []
             if due:
-                options = [first, *stop, *free] if not idle else [first, *free]
+                options = [first, None, *free] if not idle else [first, *free]
             elif idle:
                 options = [*free, first] if near else list(free)
             else:
@@ -88,13 +90,17 @@ class DeliveringLoop(ThreadingLoop):
         """No handle, no timer: real threads may still deliver; else this is a deadlock."""
         if self._other_threads():
             self.run.real_io.add("threads")
-            with self._condition:
-                self._condition.wait_for(lambda: self._threadsafe or not self._other_threads(), timeout=REAL_WAIT_S)
-            if self._threadsafe:
-                return
+            self._wait_for_threads()
         if self._threadsafe:
             return
         raise LoopStopped("deadlock", "nothing can ever run again: no ready handle, no timer")
+
+    def _wait_for_threads(self) -> None:
+        """Until a thread hands something in or none is left that could; a thread that just ends notifies nobody."""
+        deadline = real_monotonic() + REAL_WAIT_S
+        with self._condition:
+            while not self._threadsafe and self._other_threads() and real_monotonic() < deadline:
+                self._condition.wait(_LOOK_AGAIN_S)
 
     def _pick(self) -> Handle:
         """`reorder`: any ready handle, or a completion that arrives now."""

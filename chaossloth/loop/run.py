@@ -38,8 +38,9 @@ DEFAULT_STALL_S = 0.1
 
 
 class LoopStopped(BaseException):
-    """Raised out of `run_forever` when the execution ends before its main future: deadlock, step limit, unsupported call.
+    """Raised out of `run_forever` when the execution ends before its main future.
 
+    kind: "deadlock", "livelock" (step limit), "unsupported" (a call that the loop does not offer) or "diverged".
     A BaseException so that no `except Exception` of the subject turns a deadlock into a passing test.
     """
 
@@ -69,20 +70,27 @@ class Proc:
     name: the task's given name, else its coroutine's; label: the same made unique, equal in every execution.
     """
 
-    __slots__ = ("key", "label", "number", "name", "ref", "tasks", "callbacks", "timers", "yields", "steps", "is_task")
+    __slots__ = ("key", "given", "number", "name", "ref", "tasks", "callbacks", "timers", "yields", "steps", "is_task")
 
     def __init__(self, key: str, number: int, name: str, is_task: bool, given: bool = False) -> None:
         self.key = key
         self.number = number
         self.name = name
-        self.label = name if given or "." not in key else f"{name} #{key.rpartition('.')[2]}"
+        self.given = given
         self.is_task = is_task
         self.ref: weakref.ref[asyncio.Task[Any]] | None = None
         self.tasks = self.callbacks = self.timers = self.yields = self.steps = 0
 
+    @property
+    def label(self) -> str:
+        return self.name if self.given or "." not in self.key else f"{self.name} #{self.key.rpartition('.')[2]}"
+
 
 class Handle:
-    """asyncio.Handle and TimerHandle in one; `kind` says what it is to the scheduler."""
+    """asyncio.Handle and TimerHandle in one; `cause` says what it is to the scheduler.
+
+    Who schedules it also sets proc and creator, and for a completion deadline (seconds), seq, owner and ordinal.
+    """
 
     __slots__ = (
         "callback",
@@ -95,11 +103,18 @@ class Handle:
         "deadline",
         "seq",
         "passed",
-        "label",
         "loop",
         "owner",
         "ordinal",
     )
+
+    proc: Proc
+    creator: int
+    cause: str
+    deadline: float
+    seq: int
+    owner: str
+    ordinal: int
 
     def __init__(
         self,
@@ -114,10 +129,6 @@ class Handle:
         self.context = context if context is not None else contextvars.copy_context()
         self._cancelled = False
         self.passed = 0
-        self.deadline = 0.0
-        self.label = ""
-        self.owner = ""
-        self.ordinal = 0
 
     def cancel(self) -> None:
         if not self._cancelled:
@@ -193,7 +204,7 @@ class Run:
 
     def stopped_by(self, stopped: LoopStopped, loop: SchedulingLoop) -> None:
         """The first stop decides the outcome; what runs afterwards (the subject's own cleaning up) is not judged."""
-        if self.ended is None:
+        if self.ended is None and self.judging:
             self.ended = stopped
             if self.on_stop is not None:
                 self.on_stop(stopped, loop)

@@ -1,7 +1,7 @@
-"""Who schedules what: handles, timers and tasks of the controlled loop, each under an identity equal in every execution.
+"""Who schedules what: handles, timers and tasks, each under an identity that is equal in every execution.
 
-A handle is recognised for what it does (a task's step, a bare yield, a callback) when it is scheduled, because only then
-its creator is known. Tasks are followed by weak reference: one that the subject let go must stay collectable.
+A handle is recognised for what it does (a task's step, a bare yield, a callback) when it is scheduled, because only
+then its creator is known. Tasks are followed by weak reference: one that the subject let go must stay collectable.
 """
 
 from __future__ import annotations
@@ -9,10 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import heapq
+import inspect
 import threading
+import types
 import weakref
 from collections import deque
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from chaossloth.loop.identity import callback as callback_identity
@@ -34,6 +37,17 @@ def _stepped_task(callback: Any) -> asyncio.Task[Any] | None:
     return None
 
 
+def _is_plain(callback: Any) -> bool:
+    """Surely callable and neither a coroutine function nor marked as one: spares asking `inspect`."""
+    kind = type(callback)
+    if kind is types.MethodType:
+        callback = callback.__func__
+        kind = type(callback)
+    if kind is types.FunctionType:
+        return not (callback.__code__.co_flags & inspect.CO_COROUTINE or callback.__dict__)
+    return kind is types.BuiltinFunctionType
+
+
 def _is_internal(callback: Any) -> bool:
     module = getattr(callback, "__module__", None) or getattr(getattr(callback, "func", None), "__module__", None)
     return module is not None and module.startswith("asyncio.")
@@ -46,7 +60,12 @@ def _display_name(coro: Any, name: str | None) -> str:
     qualname = getattr(coro, "__qualname__", type(coro).__name__)
     if qualname.startswith("ConcurrentCalls."):
         return "main"
-    return str(qualname).rsplit("<locals>.", 1)[-1]
+    return _without_outer(str(qualname))
+
+
+@lru_cache(4096)
+def _without_outer(qualname: str) -> str:
+    return qualname.rpartition("<locals>.")[2]
 
 
 class SchedulingLoop(asyncio.AbstractEventLoop):
@@ -96,10 +115,8 @@ class SchedulingLoop(asyncio.AbstractEventLoop):
         return proc
 
     def _adopt(self, task: asyncio.Task[Any], proc: Proc) -> None:
-        key = id(task)
-        by_task = self._by_task
-        by_task[key] = proc
-        proc.ref = weakref.ref(task, lambda _: by_task.pop(key, None) if by_task.get(key) is proc else None)
+        self._by_task[id(task)] = proc
+        proc.ref = weakref.ref(task)  # no callback: `proc_of` looks whether the task is still the same
 
     def _new_task_proc(self, coro: Any, name: str | None) -> Proc:
         creator = self.run.current
@@ -109,7 +126,14 @@ class SchedulingLoop(asyncio.AbstractEventLoop):
         return self._proc(key, _display_name(coro, name), True, name is not None)
 
     def proc_of(self, task: asyncio.Task[Any]) -> Proc | None:
-        return self._by_task.get(id(task))
+        """The identity of a task; None for one that this loop never stepped."""
+        proc = self._by_task.get(id(task))
+        return proc if proc is not None and proc.ref is not None and proc.ref() is task else None
+
+    def unfinished(self) -> list[asyncio.Task[Any]]:
+        """This loop's tasks that are not done, in the order of creation."""
+        tasks = [proc.ref() for proc in self.run.procs if proc.ref is not None]
+        return [t for t in tasks if t is not None and not t.done() and t.get_loop() is self]
 
     def task_key(self) -> str:
         """Identity of whoever runs now: the key under which random draws are made."""
@@ -118,71 +142,80 @@ class SchedulingLoop(asyncio.AbstractEventLoop):
 
     # ------------------------------------------------------------------ scheduling
 
-    def call_soon(self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None) -> Any:
-        self._check_callback(callback)
+    def call_soon(  # type: ignore[override]  # generic over the callback's arguments
+        self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> Any:
+        if self._closed:
+            raise RuntimeError("Event loop is closed")
         handle = Handle(self, callback, args, context)
-        run = self.run
-        handle.creator = run.index
-        current = run.current
-        assert current is not None
+        handle.creator = self.run.index
         task = _stepped_task(callback)
-        if task is not None:
-            proc = self._new
-            if proc is not None:
-                self._new = None
-                self._adopt(task, proc)
-                handle.cause = "start"
-            else:
-                known = self._by_task.get(id(task))
-                if known is None:  # made without create_task, or started eagerly
-                    known = self._new_task_proc(task.get_coro(), None)
-                    self._adopt(task, known)
-                    handle.cause = "start" if not args else "wakeup"
-                else:
-                    handle.cause = "wakeup" if args else "yield"
-                proc = known
-            handle.proc = proc
-            if handle.cause == "yield" and proc is current:
-                return self._bare_yield(handle, proc)
+        if task is None:
+            self._check_callback(callback)
+            self._schedule_callback(handle)
+            return handle
+        proc = self._new
+        if proc is not None:
+            self._new = None
+            self._adopt(task, proc)
+            handle.cause = "start"
         else:
-            if self._reorder and args and isinstance(args[0], asyncio.Future) and _is_internal(callback):
-                handle.proc = current
-                handle.cause = "callback"
-                self._folded.append(handle)
-                return handle
-            current.callbacks += 1
-            handle.proc = self._proc(callback_identity(current.key, current.callbacks), callback_name(callback), False)
-            handle.cause = "callback"
+            proc = self.proc_of(task)
+            if proc is None:  # made without create_task, or started eagerly
+                proc = self._new_task_proc(task.get_coro(), None)
+                self._adopt(task, proc)
+                handle.cause = "start" if not args else "wakeup"
+            else:
+                handle.cause = "wakeup" if args else "yield"
+        handle.proc = proc
+        if handle.cause == "yield" and proc is self.run.current:
+            return self._bare_yield(handle, proc)
         self._ready.append(handle)
         return handle
 
+    def _schedule_callback(self, handle: Handle) -> None:
+        current, args = self.run.current, handle.args
+        assert current is not None
+        handle.cause = "callback"
+        if self._reorder and args and isinstance(args[0], asyncio.Future) and _is_internal(handle.callback):
+            handle.proc = current
+            self._folded.append(handle)
+            return
+        current.callbacks += 1
+        key = callback_identity(current.key, current.callbacks)
+        handle.proc = self._proc(key, callback_name(handle.callback), False)
+        self._ready.append(handle)
+
     def _bare_yield(self, handle: Handle, proc: Proc) -> Handle:
         proc.yields += 1
-        handle.label = f"y{proc.key}#{proc.yields}"
         if self._latency and self.run.judging and proc.is_task:
             options: list[Handle | None] = [None, handle]
             if self.run.decide(options) == 1:
                 self.run.extended.append((proc.key, proc.yields))
-                handle.deadline = -1.0
                 self._free.append(handle)
                 return handle
         self._ready.append(handle)
         return handle
 
-    def call_later(
+    def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> Any:
         if delay is None:
             raise TypeError("delay must not be None")
         return self.call_at(self.run.now + delay, callback, *args, context=context)
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> Any:
         if when is None:
             raise TypeError("when cannot be None")
-        self._check_callback(callback)
-        handle = Handle(self, callback, args, context)
+        handle = self._completion("timer", when, Handle(self, callback, args, context))
+        heapq.heappush(self._timers, handle)
+        return handle
+
+    def _completion(self, cause: str, when: float, handle: Handle) -> Handle:
+        """`handle` as something that arrives later, the next such of whoever runs now."""
+        self._check_callback(handle.callback)
         run = self.run
         current = run.current
         assert current is not None
@@ -191,16 +224,17 @@ class SchedulingLoop(asyncio.AbstractEventLoop):
         self._seq += 1
         if run.stretch != 1.0:
             when = run.now + (when - run.now) * run.stretch
-        handle.deadline, handle.seq, handle.creator, handle.cause = when, self._seq, run.index, "timer"
-        handle.owner, handle.label = current.key, f"t{current.key}#{current.timers}"
-        handle.ordinal = current.timers
+        handle.cause, handle.creator = cause, run.index
+        handle.deadline, handle.seq = when, self._seq
+        handle.owner, handle.ordinal = current.key, current.timers
         handle.proc = self._proc(callback_identity(current.key, current.callbacks), "timer", False)
-        heapq.heappush(self._timers, handle)
         return handle
 
     def _check_callback(self, callback: Any) -> None:
         if self._closed:
             raise RuntimeError("Event loop is closed")
+        if _is_plain(callback):
+            return
         if not callable(callback) or asyncio.iscoroutinefunction(callback):
             raise TypeError(f"a callable object was expected, got {callback!r}")
 
@@ -237,7 +271,7 @@ class SchedulingLoop(asyncio.AbstractEventLoop):
 
 def callback_name(callback: Any) -> str:
     inner = getattr(callback, "func", callback)
-    return str(getattr(inner, "__qualname__", type(inner).__name__)).rsplit("<locals>.", 1)[-1]
+    return _without_outer(str(getattr(inner, "__qualname__", type(inner).__name__)))
 
 
 class _StockOrder:

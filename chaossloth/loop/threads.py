@@ -1,15 +1,14 @@
 """Work in threads under control: a body runs to its end when the schedule delivers its completion.
 
-The loop's thread waits meanwhile, so that body and steps never overlap and an execution stays deterministic. A body that
-itself waits for the loop (`run_coroutine_threadsafe(...).result()`) is left in flight as soon as it asks; its completion
-then arrives in real time and the run is marked as bounded by that.
+The loop's thread waits meanwhile, so that body and steps never overlap and an execution stays deterministic. A body
+that itself waits for the loop (`run_coroutine_threadsafe(...).result()`) is left in flight as soon as it asks; its
+completion then arrives in real time and the run is marked as bounded by that.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-import heapq
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +25,7 @@ REAL_WAIT_S = 20.0
 class ThreadingLoop(SchedulingLoop):
     """Adds executors and `call_soon_threadsafe`."""
 
-    def call_soon_threadsafe(
+    def call_soon_threadsafe(  # type: ignore[override]  # generic over the callback's arguments
         self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> Any:
         if threading.get_ident() == self._thread_id or self._thread_id is None:
@@ -37,16 +36,14 @@ class ThreadingLoop(SchedulingLoop):
             self._condition.notify_all()
         return handle
 
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
         """The body runs to its end when the schedule delivers its completion; see the module docstring."""
         self._check_callback(func)
         future = self.create_future()
-        handle = self.call_at(0.0, self._thread_body, executor, func, args, future)
-        self._timers.remove(handle)
-        heapq.heapify(self._timers)
-        handle.cause = "external"
-        handle.label = "x" + handle.label[1:]
-        self._free.append(handle)
+        handle = Handle(self, self._thread_body, (executor, func, args, future), None)
+        self._free.append(self._completion("external", 0.0, handle))
         return future
 
     def _thread_body(
@@ -89,8 +86,9 @@ class ThreadingLoop(SchedulingLoop):
 
         def waiter() -> None:
             thread.join()
-            self._in_flight -= 1
-            self.call_soon_threadsafe(finish)
+            with self._condition:  # both at once: in between the loop would see nobody left who could wake it
+                self._in_flight -= 1
+                self.call_soon_threadsafe(finish)
 
         threading.Thread(target=waiter, daemon=True, name="chaossloth-executor-wait").start()
 

@@ -78,7 +78,7 @@ class Recorder:
         self._detail = False
         self._persistent: set[tuple[int, Hashable]] = set()
         self._later: list[Callable[[], None]] = []
-        self._unsettled = False
+        self._unsettled: list[int] = []
         self._raw: list[RawAccess] = []
         self.put: Callable[[RawAccess], None] = self._raw.append
 
@@ -105,7 +105,7 @@ class Recorder:
         self.names.begin_step(proc, ordinal)
         self._raw = []
         self._later.clear()
-        self._unsettled = False
+        self._unsettled.clear()
         if not self._detail:
             self.put = self._raw.append
 
@@ -182,16 +182,23 @@ class Recorder:
     # -- detail
 
     def _put_in_detail(self, raw: RawAccess) -> None:
-        self._settle()
-        self._unsettled = bool(raw[2] & WRITE)
-        value = None if self._unsettled else self._value(raw)
+        """Append `raw`; a hook may record several accesses of one operation, which all wait for it to be done."""
+        if self._unsettled:
+            waiting = [self._raw[i] for i in self._unsettled]
+            if raw[3] != waiting[0][3] or any(raw[:2] == w[:2] for w in waiting):
+                self._settle()
+        value = None
+        if raw[2] & WRITE:
+            self._unsettled.append(len(self._raw))
+        else:
+            value = self._value(raw)
         self._raw.append((*raw, value, _subject_stack()))
 
     def _settle(self) -> None:
-        if self._unsettled:
-            self._unsettled = False
-            raw = self._raw[-1]
-            self._raw[-1] = (*raw[:4], self._value(raw), raw[5])
+        for i in self._unsettled:
+            raw = self._raw[i]
+            self._raw[i] = (*raw[:4], self._value(raw), raw[5])
+        self._unsettled.clear()
 
     def _value(self, raw: RawAccess) -> str | None:
         number, key, mode, _site = raw[:4]

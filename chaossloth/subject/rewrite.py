@@ -294,7 +294,9 @@ class ExpressionRewriter(Builder):
             looked_at = node.args[:1] if hook in ("tr", "nx", "ev") else node.args
             for position, argument in enumerate(looked_at):
                 if not isinstance(argument, ast.Starred):
-                    node.args[position] = self.read(argument, hook, "call")
+                    literal = hook == "ev" and isinstance(argument, ast.Constant)
+                    through = self.hook(hook, argument, argument, self.site(argument, "call"))
+                    node.args[position] = through if literal else self.read(argument, hook, "call")
         for keyword in node.keywords:
             if keyword.arg is None:
                 keyword.value = self.read(keyword.value, "rv", "unpacking")

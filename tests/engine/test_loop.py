@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import random
 import time
@@ -63,12 +64,12 @@ async def wait_for_and_timeout() -> list[str]:
     log: list[str] = []
     try:
         await asyncio.wait_for(asyncio.sleep(5), 0.001)
-    except asyncio.TimeoutError:
+    except TimeoutError:
         log.append("wait_for")
     try:
         async with asyncio.timeout(0.001):
             await asyncio.Event().wait()
-    except asyncio.TimeoutError:
+    except TimeoutError:
         log.append("timeout")
     log.append(await asyncio.wait_for(asyncio.sleep(0, "value"), 1))
     return log
@@ -159,10 +160,8 @@ async def shield_wait_and_as_completed() -> list[Any]:
         return n
 
     task = asyncio.create_task(value(3))
-    try:
+    with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(asyncio.shield(task), 0.001)
-    except asyncio.TimeoutError:
-        pass
     done, pending = await asyncio.wait([asyncio.create_task(value(1)), task], return_when=asyncio.FIRST_COMPLETED)
     order = [await each for each in asyncio.as_completed([value(2), value(1)])]
     return [len(done), len(pending), order, await task]

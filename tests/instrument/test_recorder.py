@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import sys
 
 import pytest
+
 from chaossloth.subject.instrument import instrument
 from chaossloth.subject.record import SITES, recorder
 from tests.instrument.support import accesses, fresh_name, load_instrumented, recorded, recording
@@ -115,12 +118,14 @@ def test_code_in_strings_is_named_as_unobservable() -> None:
 
 
 def test_what_cannot_be_rewritten_is_left_and_named() -> None:
-    deep = "x" + " + x" * 30  # compiles; the rewritten tree is only refused where it nests too deeply
-    source = f"def fine(d):\n    return d['k']\ndef deep(x):\n    return {'(' * 0}{deep}\n"
-    assert instrument(source, "/fine.py", fresh_name()).skipped == ()
-    nested = "a" + "[0]" * 120
+    nested = "a" + "[0]" * 150
     source = f"def fine(d):\n    return d['k']\ndef deep(a):\n    return {nested}\n"
-    made = instrument(source, "/deep.py", fresh_name())
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + 200)
+    try:
+        made = instrument(source, "/deep.py", fresh_name())
+    finally:
+        sys.setrecursionlimit(limit)
     assert [s.partition(":")[0] for s in made.skipped] == ["deep (line 3)"]
     name = fresh_name()
     space: dict[str, object] = {"__name__": name}

@@ -508,7 +508,7 @@ FAILING: dict[str, str] = {
     ),
     "bad stars": "def f(*a, **k): pass\ndef run():\n    f(*[1], **{1: 2})\n",
     "await of nothing": "async def run():\n    d = {'n': 1}\n    d['n'] += await d['n']\n",
-    "recursion": "def run(n=0):\n    try:\n        return run(n + 1)\n    except RecursionError:\n        return 'deep'\n",
+    "recursion": "def run(n=0):\n    try: return run(n + 1)\n    except RecursionError: return 'deep'\n",
 }
 
 

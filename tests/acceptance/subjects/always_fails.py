@@ -10,7 +10,7 @@ class Hostel:
 
     async def check_in(self):
         if self.guests >= self.beds:
-            raise RuntimeError("no bed left")
+            raise RuntimeError("no bed left")  # refuses everybody
         self.guests += 1
         number = self.guests
         await asyncio.sleep(0)

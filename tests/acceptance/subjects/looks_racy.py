@@ -23,7 +23,11 @@ class Launch:
             await asyncio.sleep(0)
 
 
+def full():
+    return Launch(4)
+
+
 async def scenario():
-    launch = Launch(4)
+    launch = full()
     await asyncio.gather(*(launch.tick() for _ in range(4)))
     assert launch.count == 0, launch.count
