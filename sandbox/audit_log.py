@@ -4,7 +4,7 @@ Wrong:  `record` starts a task that writes the entry and `close` does not wait f
         (fire and forget). What is not written when the program ends is lost without a trace.
 Run:    chaossloth sandbox/audit_log.py::scenario
 Rate:   215 of 300 runs fail (72 %) on the stock loop: python tests/sandbox/natural.py audit_log 300
-Prints: (see tests/sandbox)
+Prints: no repair: order violation of AuditLog.written · label stock
 """
 
 import asyncio

@@ -4,7 +4,9 @@ Wrong:  `transfer` locks the paying account, then the receiving one. Two transfe
         directions each hold one lock and wait for the other's (AB-BA deadlock). A fixed lock order repairs it.
 Run:    chaossloth sandbox/bank_transfer.py::scenario
 Rate:   232 of 300 runs fail (77 %) on the stock loop: python tests/sandbox/natural.py bank_transfer 300
-Prints: (see tests/sandbox)
+Prints: no repair: cycle: order #1 holds Account.lock (since bank_transfer.py:31) and waits for Account.lock at
+        bank_transfer.py:33; order #2 holds Account.lock (since bank_transfer.py:31) and waits for Account.lock at
+        bank_transfer.py:33 · label stock
 """
 
 import asyncio

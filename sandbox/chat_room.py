@@ -4,7 +4,7 @@ Wrong:  `broadcast` iterates over the dictionary of members and awaits inside th
         that await, and the next iteration raises RuntimeError: dictionary changed size during iteration.
 Run:    chaossloth sandbox/chat_room.py::scenario
 Rate:   210 of 300 runs fail (70 %) on the stock loop: python tests/sandbox/natural.py chat_room 300
-Prints: (see tests/sandbox)
+Prints: repaired: iteration invalidated of ChatRoom.members · label stock · SNAPSHOT_ITERATION in ChatRoom.broadcast
 """
 
 import asyncio

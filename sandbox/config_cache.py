@@ -5,7 +5,7 @@ Wrong:  nothing. `get` tests for the configuration outside the lock, which looks
         between, and a coroutine is suspended nowhere else.
 Run:    chaossloth sandbox/config_cache.py::scenario
 Rate:   0 of 300 runs fail (0 %) on the stock loop: python tests/sandbox/natural.py config_cache 300
-Prints: (see tests/sandbox)
+Prints: clean: nothing failed within the bounds
 """
 
 import asyncio

@@ -5,7 +5,8 @@ Wrong:  `open` holds the lock while it calls `close`, and `close` acquires the s
         arrives during the handshake.
 Run:    chaossloth sandbox/device_link.py::scenario
 Rate:   152 of 300 runs fail (51 %) on the stock loop: python tests/sandbox/natural.py device_link 300
-Prints: (see tests/sandbox)
+Prints: no repair: self-deadlock: DeviceLink.open holds DeviceLink._lock (since device_link.py:28) and waits for it
+        again at device_link.py:35; asyncio.Lock is not reentrant · label stock
 """
 
 import asyncio

@@ -5,7 +5,9 @@ Wrong:  `download` acquires a permit of the semaphore and releases it only when 
         free. `async with` or `try`/`finally` gives it back.
 Run:    chaossloth sandbox/download_slots.py::scenario
 Rate:   167 of 300 runs fail (56 %) on the stock loop: python tests/sandbox/natural.py download_slots 300
-Prints: (see tests/sandbox)
+Prints: no repair: all-waiting: scenario waits for task Downloads.download #2 at download_slots.py:38;
+        Downloads.download #2 waits for Downloads._slots at download_slots.py:25, held by Downloads.download #1 (since
+        download_slots.py:25), which has ended · label stock
 """
 
 import asyncio

@@ -5,7 +5,7 @@ Wrong:  `get` tests for a job with `if`, waits for a notification and pops witho
         to be tested in a loop (`while` instead of `if`).
 Run:    chaossloth sandbox/job_queue.py::scenario
 Rate:   234 of 300 runs fail (78 %) on the stock loop: python tests/sandbox/natural.py job_queue 300
-Prints: (see tests/sandbox)
+Prints: repaired: atomicity violation of JobQueue._jobs · label stock · WHILE_INSTEAD_OF_IF in JobQueue.get
 """
 
 import asyncio

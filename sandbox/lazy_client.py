@@ -4,7 +4,7 @@ Wrong:  `session` checks that there is no session, awaits the login, then stores
         that checks during the login sees no session either: two logins, and the first session is dropped while in use.
 Run:    chaossloth sandbox/lazy_client.py::scenario
 Rate:   224 of 300 runs fail (75 %) on the stock loop: python tests/sandbox/natural.py lazy_client 300
-Prints: (see tests/sandbox)
+Prints: repaired: check then act of ApiClient._session · label stock · WRAP_ATOMIC_SECTION in ApiClient.session
 """
 
 import asyncio

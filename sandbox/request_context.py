@@ -4,7 +4,7 @@ Wrong:  `handle` keeps the user of the request in a module global across an awai
         the await, and the first one goes on with the second one's user. A context variable or a local would be private.
 Run:    chaossloth sandbox/request_context.py::scenario
 Rate:   226 of 300 runs fail (75 %) on the stock loop: python tests/sandbox/natural.py request_context 300
-Prints: (see tests/sandbox)
+Prints: no repair: atomicity violation of request_context.current_user · label stock
 """
 
 import asyncio

@@ -5,7 +5,8 @@ Wrong:  `update_session` reads the counter, awaits the backend, then writes the 
         needed only after the await, so reading it there repairs the store without a lock.
 Run:    chaossloth sandbox/session_store.py --cls SharedSessionStore --method update_session
 Rate:   197 of 300 runs fail (66 %) on the stock loop: python tests/sandbox/natural.py session_store 300
-Prints: (see tests/sandbox)
+Prints: repaired: lost update of SharedSessionStore.sessions['u1'] · label stock · MOVE_AWAIT_OUT in
+        SharedSessionStore.update_session
 """
 
 import asyncio

@@ -113,15 +113,21 @@ class Executor:
         if self._stale:
             self.program = self.refresh()
             self._stale = False
-        run = Run(model, chooser, recording=record, detail=detail)
+        collecting = gc.isenabled()
+        gc.disable()  # a collection in the middle of a run would end unreferenced tasks at arbitrary steps
+        try:
+            return self._execute(Run(model, chooser, recording=record, detail=detail), seed)
+        finally:
+            if collecting:
+                gc.enable()
+
+    def _execute(self, run: Run, seed: int) -> Execution:
         run.on_stop = self._on_stop
         recorder.start_run()
-        recorder.enabled, recorder.detail = record, detail
+        recorder.enabled, recorder.detail = run.recording, run.detail
         watch.start_run()
         self._loop.begin(run)
         self._extra = []
-        collecting = gc.isenabled()
-        gc.disable()  # a collection in the middle of a run would end unreferenced tasks at arbitrary steps
         sources.enter(lambda: run.now, lambda s: _advance(run, s), seed, self._loop.task_key)
         try:
             outcome = self._judge(run, *self._run())
@@ -129,8 +135,6 @@ class Executor:
         finally:
             sources.leave()
             recorder.enabled = False
-            if collecting:
-                gc.enable()
         return self._finish(run, outcome, seed, draws, touched)
 
     def _finish(self, run: Run, outcome: Outcome, seed: int, draws: int, touched: frozenset[str]) -> Execution:

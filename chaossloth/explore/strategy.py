@@ -81,8 +81,9 @@ class PCT:
             if priority[key] > best:
                 best, chosen, name = priority[key], index, key
         if len(run.taken) in self._changes:
+            self._changes.remove(len(run.taken))  # one change per point: only the running one falls
             priority[name] = -1.0 + self._random.random() * 0.1
-            return self.choose(options, run) if len(options) > 1 and best > 0 else chosen
+            return self.choose(options, run)
         return chosen
 
 

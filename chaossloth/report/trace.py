@@ -107,7 +107,7 @@ def _rows(steps: Sequence[Step], pair: Sequence[CriticalAccess], verbosity: int)
     rows: list[Row] = []
     for position, step in enumerate(steps):
         for access in step.accesses:
-            if access.location in contested and access.stack:
+            if access.location in contested and access.stack and access.stack[0].line:  # the oracle's reads have no line
                 _append(rows, step, access)
         if step.proc in involved and step.suspended_at is not None and _touched(steps, position, contested):
             at = step.suspended_at

@@ -300,8 +300,8 @@ def remove(o: Any, number: int, kind: str, k: Any, s: int) -> None:
     if holds(o, kind, k) is False:
         R.put((number, key_of(k), READ, s))
     else:
+        R.put((number, "#", WRITE, s))  # first: who iterates over it minds the structure most
         R.put((number, key_of(k), UPDATE, s))
-        R.put((number, "#", WRITE, s))
 
 
 UNKNOWN: Any = object()  # a value that is not there yet

@@ -7,7 +7,10 @@ result does not compile, nesting beyond the compiler's limits), it is left as it
 from __future__ import annotations
 
 import ast
+import contextlib
+import sys
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType
 
@@ -19,6 +22,7 @@ from chaossloth.subject.statements import Rewriter
 
 __all__ = ["Instrumented", "Site", "instrument"]
 
+_DEEPEST = 20_000
 _FAULTS = (SyntaxError, RecursionError, ValueError, MemoryError)
 
 
@@ -43,6 +47,17 @@ def instrument(source: str, filename: str, module: str) -> Instrumented:
     return Instrumented(code, skipped)
 
 
+@contextlib.contextmanager
+def _deep_recursion() -> Iterator[None]:
+    """The compiler accepts deeper nesting than a Python function can visit by default; Python frames are cheap."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, _DEEPEST))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+
+
 def _compiled(tree: ast.Module, filename: str) -> CodeType:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)  # compiling the source itself has said it all
@@ -52,16 +67,17 @@ def _compiled(tree: ast.Module, filename: str) -> CodeType:
 def _rewritten(source: str, filename: str, module: str, only: frozenset[int] | None = None) -> ast.Module:
     """The tree with hooks; `only`: rewrite just these top-level statements (by position in the body)."""
     tree = ast.parse(source, filename)
-    scopes = analyse(tree)
-    rewriter = Rewriter(scopes, filename, module)
-    body: list[ast.stmt] = []
-    for position, statement in enumerate(tree.body):
-        if only is None or position in only:
-            visited = rewriter.visit(statement)
-            body.extend(visited if isinstance(visited, list) else [visited])
-        else:
-            body.append(statement)
-    tree.body = body
+    with _deep_recursion():
+        scopes = analyse(tree)
+        rewriter = Rewriter(scopes, filename, module)
+        body: list[ast.stmt] = []
+        for position, statement in enumerate(tree.body):
+            if only is None or position in only:
+                visited = rewriter.visit(statement)
+                body.extend(visited if isinstance(visited, list) else [visited])
+            else:
+                body.append(statement)
+        tree.body = body
     hooks.written_globals.update((module, name) for name in scopes.written_globals)
     hooks.imported_globals.update((module, name) for name in scopes.module.imports)
     hooks.module_attribute_stores.update(rewriter.attribute_stores)

@@ -10,10 +10,10 @@ import collections
 import gc
 import itertools
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
-from chaossloth.subject.containers import holds, key_of, kind_of, number_of, reach
+from chaossloth.subject.containers import holds, key_of, kind_of, number_of, reach, read_keys
 from chaossloth.subject.recorder import READ, recorder
 
 __all__ = ["is_lazy", "sources", "watched"]
@@ -62,41 +62,68 @@ def sources(o: Any, depth: int = 0) -> list[tuple[Any, bool]]:
 
 
 class _Pulse:
-    """Called before every `next` of a watched loop: that `next` reads the structure and one item of each source."""
+    """Called before every `next` of a watched loop: that `next` reads the structure and one item of each source.
+
+    Where it is not known which item comes next (a list behind `reversed`, or an iterator already begun) it reads all.
+    """
 
     __slots__ = ("parts", "site")
 
-    def __init__(self, parts: list[tuple[Any, bool]], site: int) -> None:
+    def __init__(self, iterated: Any, parts: list[tuple[Any, bool]], site: int) -> None:
         self.site = site
-        self.parts = [(o, _cursor(o, values)) for o, values in parts]
+        self.parts = [(o, _cursor(o, values, o is iterated)) for o, values in parts]
 
     def __call__(self) -> None:
         if R.enabled:
             for o, cursor in self.parts:
                 number = number_of(o)
+                if cursor is _ALL:
+                    read_keys(o, "list", self.site)
+                    continue
                 R.put((number, "#", READ, self.site))
                 if cursor is not None:
-                    _put_next(o, number, cursor, self.site)
+                    cursor(o, number, self.site)
 
 
-def _cursor(o: Any, values: bool) -> Iterator[Any] | None:
+_ALL: Any = object()
+
+
+def _cursor(o: Any, values: bool, direct: bool) -> Callable[[Any, int, int], None] | None:
     if kind_of(type(o)) == "list":
-        return itertools.count()
-    return iter(list(dict.keys(o))) if values else None
+        return _ListCursor() if direct else _ALL
+    return _DictCursor(o) if values else None
 
 
-def _put_next(o: Any, number: int, cursor: Iterator[Any], site: int) -> None:
-    key: Any = next(cursor, _NOTHING)
-    if key is _NOTHING:
-        return
-    if isinstance(o, list):
-        if key < list.__len__(o):
-            R.put((number, key, READ, site))
-            reach(list.__getitem__(o, key), number, key)
-        return
-    R.put((number, key_of(key), READ, site))
-    if holds(o, "dict", key):
-        reach(dict.__getitem__(o, key), number, key_of(key))
+class _ListCursor:
+    __slots__ = ("position",)
+
+    def __init__(self) -> None:
+        self.position = 0
+
+    def __call__(self, o: list[Any], number: int, site: int) -> None:
+        position = self.position
+        self.position += 1
+        if position < list.__len__(o):
+            R.put((number, position, READ, site))
+            reach(list.__getitem__(o, position), number, position)
+
+
+class _DictCursor:
+    """After a change of size the real `next` looks at no item, it raises."""
+
+    __slots__ = ("keys", "size")
+
+    def __init__(self, o: dict[Any, Any]) -> None:
+        self.size = dict.__len__(o)
+        self.keys = iter(list(dict.keys(o)))
+
+    def __call__(self, o: dict[Any, Any], number: int, site: int) -> None:
+        key: Any = next(self.keys, _NOTHING)
+        if key is _NOTHING or dict.__len__(o) != self.size:
+            return
+        R.put((number, key_of(key), READ, site))
+        if holds(o, "dict", key):
+            reach(dict.__getitem__(o, key), number, key_of(key))
 
 
 def watched(o: Any, site: int) -> Any:
@@ -105,7 +132,7 @@ def watched(o: Any, site: int) -> Any:
     parts = sources(o)
     if not parts:
         return o
-    pulse = _Pulse(parts, site)
+    pulse = _Pulse(o, parts, site)
     return map(operator.itemgetter(1), zip(iter(pulse, pulse), o, strict=False))
 
 

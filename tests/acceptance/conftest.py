@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from tests.acceptance.support import SUBJECTS, Run, run
 
 collect_ignore = ["subjects"]  # programs to be investigated; some of them look like tests

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+
 from tests.acceptance.support import FORCED, Run, marked
 
 Investigate = Callable[..., Run]

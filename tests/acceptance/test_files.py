@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from tests.acceptance.support import SUBJECTS, Run, command, environment, run
 
 Program = Callable[[str, str], Path]
@@ -171,6 +172,34 @@ def test_installed_package_is_explored_and_its_diff_never_applied(
     assert "--apply writes" not in result.words  # it would not
 
 
+def test_installed_package_shows_which_task_is_which(program: Program, installed: Path, tmp_path: Path) -> None:
+    """Files with their names in the rows leave less room; the number that tells two tasks apart stays."""
+    program("work/uses.py", textwrap.dedent(USES_PARCELS).lstrip())
+    words = ("uses.py::scenario", "--include", "parcels", "--no-repair", *QUICK)
+    result = run_with(installed, *words, cwd=tmp_path / "work")
+    assert {access["task"] for access in result.finding["critical_pair"]} == {"Depot.take_in #1", "Depot.take_in #2"}
+    rows = [row.partition("│")[0] for row in result.stdout.splitlines() if row[:4] in ("  ① ", "  ② ")]
+    assert len(rows) == 2
+    assert {number for row in rows for number in ("#1", "#2") if number in row} == {"#1", "#2"}
+
+
+def test_code_that_is_not_seen_is_named_and_nothing_is_proven(
+    program: Program, installed: Path, tmp_path: Path
+) -> None:
+    """Interleavings are counted by recorded accesses; those of a package that is not included are not recorded."""
+    program(
+        "work/uses.py",
+        textwrap.dedent(USES_PARCELS).lstrip().replace("depot.take_in(3)", "asyncio.sleep(0)").replace("5", "2"),
+    )
+    words = ("uses.py::scenario", "--needs", "stock", *QUICK)
+    result = run_with(installed, *words, cwd=tmp_path / "work")
+    assert result.result["outcome"] == "clean"
+    verdict = result.result["verdict"]
+    assert verdict["word"] == "unobservable"
+    assert any("parcels" in what for what in verdict["unobservable"])
+    assert "PROVEN" not in result.stdout
+
+
 def test_installed_package_that_is_not_included_is_not_instrumented(
     program: Program, installed: Path, tmp_path: Path
 ) -> None:
@@ -179,3 +208,4 @@ def test_installed_package_that_is_not_included_is_not_instrumented(
     assert result.result["verdict"]["word"] != "proven"
     assert all(str(installed) not in access["file"] for f in result.result["findings"] for access in f["critical_pair"])
     assert "\n+++ " not in result.stdout
+    assert "--include parcels" in result.words  # the remedy where the pair is out of sight

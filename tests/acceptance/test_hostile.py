@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from tests.acceptance.support import Run, command, environment, run
 
 Program = Callable[[str, str], Path]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from tests.acceptance.support import FORCED, SUBJECTS, Run, apply_diff, marked, pair_lines, run
 
 Program = Callable[[str, str], Path]

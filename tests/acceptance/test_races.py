@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.acceptance.support import FORCED, Run, apply_diff, marked, pair_lines, run
 
 Investigate = Callable[..., Run]
@@ -192,6 +193,31 @@ def test_terminal_shows_cause_diff_and_the_command_to_repeat(race: Run) -> None:
         assert f"{race.path.name}:{access['line']}" in race.words
 
 
+def test_marked_rows_are_the_critical_accesses(race: Run) -> None:
+    """Several accesses may share step and line: the mark belongs to the one that decides, known by its value."""
+    for mark, access in zip("①②", race.finding["critical_pair"], strict=True):
+        (row,) = [line for line in race.stdout.splitlines() if line.startswith(f"  {mark} ")]
+        left = row.partition("│")[0]
+        assert f" {access['line']} " in left
+        assert f"{access['access']}s {access['value'][:4]}" in left
+
+
+def test_tasks_of_the_marked_rows_can_be_told_apart(race: Run) -> None:
+    rows = [line.partition("│")[0] for line in race.stdout.splitlines() if line[:4] in ("  ① ", "  ② ")]
+    first, second = (row[4:].partition(f" {access['line']} ")[0].strip() for row, access in pairs(rows, race))
+    assert first != second
+
+
+def pairs(rows: list[str], race: Run) -> list[tuple[str, dict[str, Any]]]:
+    """Rows in the order of the critical pair."""
+    return [
+        (row, access)
+        for mark, access in zip("①②", race.finding["critical_pair"], strict=True)
+        for row in rows
+        if mark in row
+    ]
+
+
 @pytest.fixture
 def patched(race: Run, tmp_path: Path) -> Path:
     copy = tmp_path / race.path.name
@@ -219,6 +245,12 @@ def test_patched_file_is_found_clean(patched: Path, expected: Expected) -> None:
     again = run(patched.name + expected.selector, "--budget", "6", "--runs", "8", *expected.options, cwd=patched.parent)
     assert_clean(again.result)
     assert again.returncode == 0
+
+
+def test_explanation_of_a_missing_test_after_the_wake_up(investigated: Investigate) -> None:
+    """`if` tested "full" and it is full again when the task acts: what was missed is the test, not a change of it."""
+    finding = investigated("wakeup").finding
+    assert "no longer holds" not in finding["explanation"]
 
 
 FIXED = [

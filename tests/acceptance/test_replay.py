@@ -7,19 +7,61 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from tests.acceptance.support import FORCED, Run, refused, run
 
 Investigate = Callable[..., Run]
 
 
-@pytest.mark.parametrize("subject", ["lost_update", "double_init", "lock_order", "wakeup"])
-def test_reproduce_line_shows_the_same_failure(investigated: Investigate, subject: str) -> None:
-    first = investigated(subject)
-    words = shlex.split(first.result["reproduce"])
-    assert words[0] == "chaossloth"
-    again = run(*words[1:], cwd=first.path.parent, path=first.path)
+REPLAYED = pytest.mark.parametrize("subject", ["lost_update", "double_init", "lock_order", "wakeup"])
+
+
+@pytest.fixture(scope="session")
+def replayed(investigated: Investigate) -> Callable[[str], Run]:
+    """The reproduce line of a subject's report, run once as it is printed."""
+    made: dict[str, Run] = {}
+
+    def replay(subject: str) -> Run:
+        if subject not in made:
+            first = investigated(subject)
+            words = shlex.split(first.result["reproduce"])
+            assert words[0] == "chaossloth"
+            made[subject] = run(*words[1:], cwd=first.path.parent, path=first.path)
+        return made[subject]
+
+    return replay
+
+
+@REPLAYED
+def test_replay_has_an_outcome_that_claims_no_repair(replayed: Callable[[str], Run], subject: str) -> None:
+    """No candidate was made, so none was refused: the failure is found, repair was no question."""
+    again = replayed(subject)
     assert again.returncode == 1
     assert again.result["outcome"] == "found"
+    assert "every candidate was refused" not in again.words
+
+
+@REPLAYED
+def test_replay_counts_its_executions(replayed: Callable[[str], Run], subject: str) -> None:
+    again = replayed(subject)
+    assert "0 executions" not in again.words
+    assert again.result["verdict"]["executions"] >= 1
+
+
+@REPLAYED
+def test_replay_prints_its_phases_in_order(replayed: Callable[[str], Run], subject: str) -> None:
+    numbers = [
+        int(line[1]) for line in replayed(subject).stdout.splitlines() if line[:1] == " " and line[1:2].isdigit()
+    ]
+    assert numbers == sorted(numbers)
+
+
+@REPLAYED
+def test_reproduce_line_shows_the_same_failure(
+    investigated: Investigate, replayed: Callable[[str], Run], subject: str
+) -> None:
+    first, again = investigated(subject), replayed(subject)
+    assert again.returncode == 1
     old, new = first.finding, again.finding
     for name in ("failure", "label", "pattern", "token", "message"):
         if "0x" not in old[name]:
@@ -34,6 +76,7 @@ def test_token_of_an_always_failing_program(investigated: Investigate) -> None:
     first = investigated("always_fails")
     again = run(*shlex.split(first.result["reproduce"])[1:], cwd=first.path.parent, path=first.path)
     assert (again.result["outcome"], again.returncode) == ("not-a-race", 1)
+    assert "no execution on the controlled loop" not in again.words  # the sentence beside it counts several
 
 
 def test_token_and_another_program(investigated: Investigate, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from tests.acceptance.support import refused, run
 
 Program = Callable[[str, str], Path]
@@ -59,7 +60,7 @@ def prepared():
 STORE = ("--cls", "Store", "--method")
 
 CASES = {
-    "unknown file": (("nowhere.py",), ("nowhere.py", "path")),
+    "unknown file": (("nowhere.py",), ("nowhere.py",)),
     "directory": (("folder",), ("folder",)),
     "unknown function": (("store.py::scenery",), ("scenery", "store.py", "scenario")),
     "unknown class": (("store.py", "--cls", "Stor", "--method", "put"), ("Stor", "store.py", "Store")),

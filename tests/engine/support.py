@@ -1,15 +1,22 @@
-"""A program for the engine made from an async function, without the import system around it."""
+"""Programs for the engine made from an async function or from a text, without the import system around them."""
 
 from __future__ import annotations
 
+import itertools
+import sys
+import types
 from collections.abc import Callable, Coroutine
 from time import perf_counter
 from typing import Any
 
 from chaossloth.evidence import Label, Outcome
-from chaossloth.explore.execute import Executor
+from chaossloth.explore.execute import Execution, Executor
 from chaossloth.explore.search import Limits, Search, SearchResult
 from chaossloth.loop import virtual
+from chaossloth.subject import record
+from chaossloth.subject.instrument import instrument
+
+_numbers = itertools.count(1)
 
 
 class FromFunction:
@@ -52,3 +59,37 @@ def explored(
     limits = Limits(executions, perf_counter() + 60)
     search = Search(executor_of(function), label, seed)
     return search.run(limits, stop=lambda result: stop_at_failure and result.failure is not None)
+
+
+class FromSource(FromFunction):
+    """The coroutine function `main` of a module made from `source`, instrumented, so that its accesses are recorded."""
+
+    def __init__(self, name: str, source: str) -> None:
+        module = types.ModuleType(name)
+        module.__file__ = f"/{name}.py"
+        module.__dict__["__chaossloth__"] = record.hooks
+        sys.modules[name] = module
+        made = instrument(source, module.__file__, name)
+        assert made.skipped == ()
+        exec(made.code, module.__dict__)
+        super().__init__(module.main)
+
+
+def executor_of_source(source: str) -> tuple[Executor, list[FromSource]]:
+    """An executor of an instrumented module, and the programs made so far: the first, and one for each refresh."""
+    virtual.install()
+    name = f"engine_subject{next(_numbers)}"
+    made = [FromSource(name, source)]
+
+    def refresh() -> FromSource:
+        made.append(FromSource(name, source))
+        return made[-1]
+
+    return Executor(made[0], refresh, lambda file: file == f"/{name}.py"), made
+
+
+def failing(executor: Executor, label: Label, executions: int = 500) -> Execution:
+    """The first failing execution that a search meets."""
+    found = Search(executor, label, 0).run(Limits(executions, perf_counter() + 60)).failure
+    assert found is not None
+    return found

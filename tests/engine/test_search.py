@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from chaossloth.errors import UsageError
@@ -18,13 +18,13 @@ from chaossloth.explore.strategy import Deviate, Guided, Sequential
 from chaossloth.loop.run import Model
 from tests.engine.support import executor_of, explored
 
-# A program is a list of tasks; a task is a list of operations on x and y: "r" read x into a register, "w" write register + 1 to x,
-# "a"/"b" append to a log, "." yield once.
+# A program is a list of tasks; a task is a list of operations on x and a log: "r" read x into a register, "w" write
+# register + 1 to x, "a"/"b" append to the log, "." yield once.
 Program = tuple[tuple[str, ...], ...]
 
 
 def outcomes_by_brute_force(program: Program) -> set[Any]:
-    """All outcomes of all interleavings of the tasks' steps, by recursion over a model of its own; no event loop involved."""
+    """All outcomes of all interleavings of the tasks' steps, by recursion over a model of its own; no event loop."""
     seen: set[Any] = set()
 
     def step(state: tuple[Any, ...], task: int) -> tuple[Any, ...]:
@@ -93,14 +93,29 @@ def outcomes_by_search(program: Program) -> tuple[set[Any], bool]:
     return set(executor.program.results), result.exhausted  # type: ignore[attr-defined]
 
 
+def with_few_yields(program: Program) -> Program:
+    """At most 4 yields with two tasks, 2 with three: up to 1,700 interleavings of the tasks and of who waits."""
+    left = 4 if len(program) == 2 else 2
+    cut = []
+    for task in program:
+        kept = []
+        for operation in task:
+            left -= operation == "."
+            if operation != "." or left >= 0:
+                kept.append(operation)
+        cut.append(tuple(kept))
+    return tuple(cut)
+
+
 operations = st.lists(st.sampled_from(["r", "w", "a", "b", ".", "."]), min_size=1, max_size=4).map(tuple)
+programs = st.lists(operations, min_size=2, max_size=3).map(tuple).map(with_few_yields)
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(operations, min_size=2, max_size=3).map(tuple))
+@settings(max_examples=25, deadline=None)
+@example((("r", ".", "w"), ("r", ".", "w"), ("r", ".", "w")))
+@example(((".", ".", "r", ".", "w"), ("r", "w", "a")))
+@given(programs)
 def test_reorder_finds_exactly_the_outcomes_of_brute_force(program: Program) -> None:
-    if sum(operation == "." for task in program for operation in task) > 4:
-        program = tuple(task[:2] for task in program)
     found, exhausted = outcomes_by_search(program)
     assert exhausted
     assert found == outcomes_by_brute_force(program)
@@ -156,7 +171,7 @@ def test_a_schedule_of_another_program_does_not_replay() -> None:
     assert "has" in execution.run.ended.detail
 
 
-@pytest.mark.parametrize("token", ["", "x0~1", "s0", "s0-1~2", "r0-5.1-3.1~abc", "s0~ABC", "s0~1 -- 2"])
+@pytest.mark.parametrize("token", ["", "x0:1", "s0", "s0-1:2", "r0-5.1-3.1:abc", "s0:ABC", "s0:1 -- 2"])
 def test_broken_tokens_are_refused_with_a_sentence(token: str) -> None:
     with pytest.raises(UsageError, match="no replay token"):
         parse_token(token)

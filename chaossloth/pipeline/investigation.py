@@ -16,7 +16,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
 
-from chaossloth import verdicts
+from chaossloth.pipeline import verdicts
 from chaossloth.config import VERSION, Options, command_line, shell_line
 from chaossloth.demo import DEMO_CLASS, DEMO_METHOD, demo_path
 from chaossloth.errors import SubjectUnusable
@@ -40,7 +40,7 @@ from chaossloth.evidence import (
     Verdict,
 )
 from chaossloth.fingerprint import fingerprint
-from chaossloth.repair.loop import RepairLoop
+from chaossloth.pipeline.repair import RepairLoop
 from chaossloth.report.progress import PHASES, Observer
 from chaossloth.report.terminal import phase_lines
 from chaossloth.subject.isolate import Limits, Worker

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from chaossloth import verdicts
+from chaossloth.pipeline import verdicts
 from chaossloth.config import Options
 from chaossloth.diagnose.patterns import diagnose
 from chaossloth.errors import SubjectUnusable, UsageError

@@ -1,0 +1,117 @@
+"""Minimising: a smaller schedule, the same failure, never another one."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import pytest
+
+from chaossloth.explore.execute import Execution, Executor
+from chaossloth.explore.minimise import minimise
+from chaossloth.explore.strategy import Deviate, RandomWalk
+from tests.engine.support import executor_of
+
+
+def found_by_walk(executor: Executor, fails: Callable[[Execution], bool], seed: int = 0) -> Execution:
+    """The first execution of a random walk that `fails` accepts."""
+    for number in range(seed, seed + 500):
+        execution = executor.execute(RandomWalk(number, 0.3), executor.model("reorder"), 0)
+        if fails(execution):
+            return execution
+    raise AssertionError("no random walk fails")
+
+
+async def lost_update() -> None:
+    x = 0
+
+    async def add(wait: int) -> None:
+        nonlocal x
+        for _ in range(wait):
+            await asyncio.sleep(0)
+        seen = x
+        await asyncio.sleep(0)
+        x = seen + 1
+
+    await asyncio.gather(add(0), add(4))
+    assert x == 2, x
+
+
+@pytest.mark.parametrize("seed", [0, 1000, 2000])
+def test_a_random_failing_schedule_shrinks_until_no_deviation_can_go(seed: int) -> None:
+    executor = executor_of(lost_update)
+    found = found_by_walk(executor, lambda e: e.failed and len(e.schedule.deviations) > 6, seed)
+    best, spent = minimise(executor, found, perf_counter() + 60)
+    assert 1 <= len(best.schedule.deviations) < len(found.schedule.deviations)
+    assert best.outcome.key() == found.outcome.key()
+    assert spent > 0
+    again = executor.replay(best.schedule, strict=True)
+    assert (again.outcome, again.run.order) == (best.outcome, best.run.order)
+    for gone in best.schedule.deviations:
+        rest = {at: option for at, option in best.schedule.deviations if at != gone[0]}
+        trial = executor.execute(Deviate(rest), executor.model("reorder"), 0)
+        assert not trial.failed or len(trial.schedule.deviations) >= len(best.schedule.deviations)
+
+
+async def two_failures() -> None:
+    """Stock order is a KeyError; only b before a is an AssertionError."""
+    order: list[str] = []
+
+    async def note(name: str) -> None:
+        for _ in range(2):
+            await asyncio.sleep(0)
+        order.append(name)
+
+    await asyncio.gather(note("a"), note("b"))
+    if order == ["a", "b"]:
+        raise KeyError("stock order")
+    raise AssertionError("b first")
+
+
+def test_another_failure_is_not_accepted_however_small_its_schedule() -> None:
+    executor = executor_of(two_failures)
+    assert executor.execute(Deviate({}), executor.model("reorder"), 0).outcome.exception == "KeyError"
+    found = found_by_walk(executor, lambda e: e.outcome.failure == "assertion")
+    best, _ = minimise(executor, found, perf_counter() + 60)
+    assert best.outcome.failure == "assertion"
+    assert best.schedule.deviations
+
+
+def test_draws_that_fail_in_stock_order_need_no_deviation() -> None:
+    async def main() -> None:
+        finished: list[str] = []
+
+        async def work(name: str) -> None:
+            await asyncio.sleep(random.random() / 1000)
+            finished.append(name)
+
+        await asyncio.gather(work("a"), work("b"))
+        assert finished == ["a", "b"]
+
+    executor = executor_of(main)
+    found = found_by_walk(executor, lambda e: e.failed and bool(e.schedule.deviations))
+    best, _ = minimise(executor, found, perf_counter() + 60)
+    assert best.failed
+    assert best.schedule.deviations == ()
+    assert best.run.lateness == 0
+
+
+def test_limits_are_kept_and_what_was_found_is_returned() -> None:
+    executor = executor_of(lost_update)
+    found = found_by_walk(executor, lambda e: e.failed and len(e.schedule.deviations) > 6)
+    assert minimise(executor, found, perf_counter() - 1) == (found, 0)
+    best, spent = minimise(executor, found, perf_counter() + 60, max_executions=3)
+    assert spent == 3
+    assert best.failed
+
+
+def test_a_failure_of_stock_order_is_minimal_already() -> None:
+    async def main() -> None:
+        raise AssertionError("always")
+
+    executor = executor_of(main)
+    found: Any = executor.execute(Deviate({}), executor.model("reorder"), 0)
+    assert minimise(executor, found, perf_counter() + 60) == (found, 0)
