@@ -7,7 +7,7 @@ traces do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from time import monotonic, perf_counter
 from typing import Any
 
@@ -22,14 +22,11 @@ from chaossloth.explore.search import Limits, Search, SearchResult, pct_floor
 from chaossloth.explore.strategy import Deviate
 from chaossloth.liveness import lock_order_cycles
 from chaossloth.loop.run import DEFAULT_BYPASS_BOUND, DEFAULT_STALL_S
-from chaossloth.prove import Original, duplicate_work, explore_patched, forced_after, makespan, sequential
 from chaossloth.subject.channel import progress
 
 __all__ = ["Session"]
 
 _REPORT_EVERY_S = 0.1
-_MAKESPAN_SEEDS = 10
-_LOOPS = 10
 _TRIAGE: Mapping[Label, int] = {"stock": 8, "latency": 12, "reorder": 24}
 
 
@@ -61,7 +58,6 @@ class Session:
         self._executor: Executor | None = None
         self._searches: dict[str, Search] = {}
         self._failure: Execution | None = None
-        self._original: Original | None = None
         self._last_report = 0.0
 
     # ------------------------------------------------------------------ programs
@@ -271,108 +267,6 @@ class Session:
         program = self._fresh_plain()
         return as_json(force(program, plan, times=times, is_subject=self._subject.is_subject))  # type: ignore[no-any-return]
 
-    # ------------------------------------------------------------------ candidates
-
-    def remember(self) -> dict[str, Any]:
-        """Run the original one call after another, before the first candidate."""
-        executor = self._controlled()
-        runs = sequential(executor, self._subject.show)
-        self._original = Original(self._known_failure(), runs, executor.program)
-        return {
-            "runs": len(runs),
-            "failing": sum(not run.ok for run in runs),
-            "makespan_s": makespan(executor, _MAKESPAN_SEEDS),
-        }
-
-    def candidate(
-        self,
-        overrides: Mapping[str, str],
-        owner: str,
-        labels: Sequence[Label],
-        executions: Mapping[Label, int],
-        seconds: float,
-        seed: int,
-        times: int,
-    ) -> dict[str, Any]:
-        """Judge a variant: forced replay, sequential comparison, exploration. The first rung that fails ends it."""
-        if self._original is None:
-            raise ToolError("candidate() before remember()")
-        self._use(overrides)
-        try:
-            return self._judge_candidate(self._original, owner, labels, executions, seconds, seed, times)
-        finally:
-            self._use({})
-
-    def _behaviour_changed(self, original: Original, executor: Executor, after: Sequence[Any]) -> str:
-        changed = self._subject.behaviour_changed(original.program, executor.program)
-        return changed or _changes(original.sequential, after)
-
-    def _judge_candidate(
-        self,
-        original: Original,
-        owner: str,
-        labels: Sequence[Label],
-        executions: Mapping[Label, int],
-        seconds: float,
-        seed: int,
-        times: int,
-    ) -> dict[str, Any]:
-        executor = self._controlled()
-        failures, message = forced_after(executor, original.failure, 1)
-        if failures:
-            return {"refuted_by": "replay", "detail": message}
-        after = sequential(executor, self._subject.show)
-        changed = self._behaviour_changed(original, executor, after)
-        if changed:
-            return {"refuted_by": "sequential", "detail": changed}
-        duplicated = duplicate_work(executor, original.failure, after, owner)
-        if duplicated:
-            return {"refuted_by": "duplicate work", "detail": duplicated}
-        failures, message = forced_after(executor, original.failure, times)
-        if failures:
-            return {"refuted_by": "replay", "detail": message}
-        results = explore_patched(executor, labels, seed, executions, seconds, self._tell_search)
-        failed = results[-1].failure
-        answer: dict[str, Any] = {
-            "refuted_by": "exploration" if failed is not None else None,
-            "detail": failed.outcome.message if failed is not None else "",
-            "token": failed.schedule.token if failed is not None else None,
-            "searches": [self._figures(result) for result in results],
-            "sequential_runs": len(after),
-            "forced_runs": times * 2,
-        }
-        if failed is None:
-            answer["makespan_s"] = makespan(executor, _MAKESPAN_SEEDS)
-        return answer
-
-    def sample_candidate(self, overrides: Mapping[str, str], runs: int, step_limit_s: float) -> dict[str, Any]:
-        """Natural cycles of a variant, each with fresh modules; then a few on one loop after the other in one process."""
-        self._use(overrides)
-        try:
-            answer = self.sample(runs, step_limit_s)
-            answer["two_loops"] = self._two_loops(step_limit_s)
-            return answer
-        finally:
-            self._use({})
-
-    def _two_loops(self, step_limit_s: float) -> str | None:
-        """What asyncio says when a primitive of one event loop is used on the next; None when it says nothing."""
-        from chaossloth.natural import sample
-
-        again = sample(self._plain(), _LOOPS, is_subject=self._subject.is_subject, step_limit_s=step_limit_s)
-        return next((m for m in again.natural.messages if "different event loop" in m or "different loop" in m), None)
-
-    def force_candidate(self, overrides: Mapping[str, str], times: int) -> dict[str, Any]:
-        self._use(overrides)
-        try:
-            return self.force(times)
-        finally:
-            self._use({})
-
-    def _use(self, overrides: Mapping[str, str]) -> None:
-        self._overrides = dict(overrides)
-        self._executor = None
-
     # ------------------------------------------------------------------ helpers
 
     def _known_failure(self) -> Execution:
@@ -398,30 +292,6 @@ class Session:
 
     def operations(self) -> dict[str, Callable[..., Any]]:
         """What the command may ask for, by name."""
-        asked = (
-            self.describe,
-            self.triage,
-            self.sample,
-            self.search,
-            self.reduce,
-            self.replay,
-            self.diagnose,
-            self.force,
-        )
-        judged = (self.remember, self.candidate, self.sample_candidate, self.force_candidate)
-        return {operation.__name__: operation for operation in (*asked, *judged)}
-
-
-def _changes(before: Sequence[Any], after: Sequence[Any]) -> str:
-    """What a patch changed where nothing is concurrent; empty when nothing."""
-    for old, new in zip(before, after, strict=True):
-        if not old.ok:
-            continue  # that order of the calls is itself a failing interleaving
-        if not new.ok:
-            return f"one after another it fails: {new.failure}"
-        if old.result != new.result:
-            return f"one after another the result is {new.result:.80}, it was {old.result:.80}"
-        for name, value in old.writes.items():
-            if new.writes.get(name, value) != value:
-                return f"one after another {name} ends as {new.writes[name]:.80}; it was {value:.80}"
-    return ""
+        asked: list[Callable[..., Any]] = [self.describe, self.triage, self.sample, self.search, self.reduce]
+        asked += [self.replay, self.diagnose, self.force]
+        return {operation.__name__: operation for operation in asked}

@@ -13,7 +13,6 @@ from chaossloth.errors import ToolError
 from chaossloth.evidence import Target, as_json
 from chaossloth.explore.execute import run_alone
 from chaossloth.loop import virtual
-from chaossloth.session import Session
 from chaossloth.subject.calls import CallSpec
 from chaossloth.subject.channel import guard, serve
 from chaossloth.subject.entry import Program, build_program
@@ -23,6 +22,7 @@ from chaossloth.subject.oracle import different_behaviour
 from chaossloth.subject.primitives import watch
 from chaossloth.subject.record import recorder
 from chaossloth.subject.recorder import short_text
+from chaossloth.trials import Trials
 
 __all__ = ["Subject", "main"]
 
@@ -145,7 +145,7 @@ class Subject:
 def main() -> None:
     virtual.install()
     subject = Subject()
-    serve({"open": subject.open, **Session(subject).operations()})
+    serve({"open": subject.open, **Trials(subject).operations()})
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ CASES = {
     "setup for no class": (("store.py::scenario", "--setup", "store:nowhere"), ("--setup",)),
     "fixture": (("store.py::test_with_fixture",), ("test_with_fixture", "database")),
     "unknown package": (("store.py::scenario", "--include", "no_such_package_1"), ("no_such_package_1", "--include")),
-    "malformed token": (("store.py::scenario", "--replay", "nonsense"), ("nonsense", "--replay")),
+    "malformed token": (("store.py::scenario", "--replay", "nonsense"), ("nonsense", "token", "reproduce")),
     "budget": (("store.py::scenario", "--budget", "-1"), ("--budget", "-1")),
     "json directory": (("store.py::scenario", "--json", "missing/result.json"), ("missing",)),
 }

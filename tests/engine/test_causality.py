@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from types import SimpleNamespace
+from typing import Any
+
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chaossloth.causality import VectorClocks, races
+from chaossloth.causality import VectorClocks, races, signature
 from chaossloth.evidence import Access, Frame, Mode, Step
 
 HERE = (Frame("subject.py", 1, "f"),)
@@ -91,3 +94,42 @@ def test_synchronisation_is_no_race_unless_asked_for() -> None:
     ]
     assert races(steps) == []
     assert len(races(steps, sync=True)) == 1
+
+
+@st.composite
+def two_orders(draw: st.DrawFn) -> tuple[list[Any], list[Any]]:
+    """The same raw steps in two orders, each of which keeps the order within a task."""
+    bits = st.sampled_from([1, 2, 3])  # read, write, update
+    accesses = st.lists(st.tuples(st.integers(1, 2), st.just("key"), bits), max_size=2)
+    tasks = draw(st.lists(st.lists(accesses, min_size=1, max_size=2), min_size=2, max_size=3))
+    numbers = [number for number, steps in enumerate(tasks) for _ in steps]
+
+    def arranged(order: list[int]) -> list[Any]:
+        done = [0] * len(tasks)
+        made = []
+        for number in order:
+            raw = tasks[number][done[number]]
+            done[number] += 1
+            made.append(SimpleNamespace(proc=SimpleNamespace(number=number), ordinal=done[number], accesses=raw))
+        return made
+
+    return arranged(draw(st.permutations(numbers))), arranged(draw(st.permutations(numbers)))
+
+
+def order_of_conflicts(steps: list[Any]) -> set[Any]:
+    """Every pair of conflicting accesses of two steps, in their order: what defines a Mazurkiewicz trace."""
+    return {
+        (x[:2], (a.proc.number, a.ordinal), (b.proc.number, b.ordinal))
+        for place, a in enumerate(steps)
+        for b in steps[place + 1 :]
+        for x in a.accesses
+        for y in b.accesses
+        if x[:2] == y[:2] and (x[2] | y[2]) & 2
+    }
+
+
+@settings(max_examples=150)
+@given(two_orders())
+def test_signatures_are_equal_for_equivalent_orders_and_only_for_those(orders: tuple[list[Any], list[Any]]) -> None:
+    first, second = orders
+    assert (signature(first) == signature(second)) == (order_of_conflicts(first) == order_of_conflicts(second))

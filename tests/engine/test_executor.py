@@ -67,12 +67,15 @@ def test_a_leak_is_remembered_by_executions_that_record_nothing() -> None:
 
 @pytest.fixture
 def eager_collector() -> Iterator[None]:
-    """A collection at nearly every allocation."""
+    """A full collection every few allocations; what is old already is put aside, else it would put them off."""
     threshold, enabled = gc.get_threshold(), gc.isenabled()
     gc.enable()
+    gc.freeze()
+    gc.collect()
     gc.set_threshold(1, 1, 1)
     yield
     gc.set_threshold(*threshold)
+    gc.unfreeze()
     (gc.enable if enabled else gc.disable)()
 
 

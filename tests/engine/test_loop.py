@@ -327,3 +327,37 @@ def test_a_thread_that_waits_for_the_loop_does_not_hang() -> None:
     assert execution.outcome.ok, execution.outcome
     assert executor.last_result == 42
     assert executor.real_io
+
+
+def test_callbacks_of_one_future_keep_their_order_in_every_model() -> None:
+    async def main() -> None:
+        future = asyncio.get_running_loop().create_future()
+        log: list[int] = []
+        for number in range(3):
+            future.add_done_callback(lambda _, number=number: log.append(number))
+        future.set_result(None)
+        await asyncio.gather(*(asyncio.sleep(0) for _ in range(2)))
+        while len(log) < 3:
+            await asyncio.sleep(0)
+        assert log == [0, 1, 2], log
+
+    result = explored(main, "reorder", 300)
+    assert result.executions == 300
+    assert result.failures == 0
+
+
+def test_tasks_made_directly_have_identities_of_their_own_although_addresses_repeat() -> None:
+    async def main() -> list[int]:
+        loop, addresses = asyncio.get_running_loop(), []
+        for _ in range(30):
+            task = asyncio.Task(asyncio.sleep(0), loop=loop)
+            addresses.append(id(task))
+            await task
+            del task
+        return addresses
+
+    executor = executor_of(main)
+    execution = executor.execute(StockOrder(), executor.model("stock"), seed=0)
+    started = [key for key, cause in execution.run.order if cause == "start"]
+    assert len(started) == len(set(started)) == 31
+    assert len(set(executor.last_result)) < 30

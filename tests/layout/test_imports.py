@@ -19,6 +19,7 @@ LEVELS = {
     "chaossloth.pipeline": 7,
     "chaossloth.report": 6,
     "chaossloth.worker": 6,
+    "chaossloth.trials": 5,
     "chaossloth.session": 5,
     "chaossloth.prove": 4,
     "chaossloth.diagnose.pair": 4,
