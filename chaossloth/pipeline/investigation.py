@@ -16,7 +16,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
 
-from chaossloth.pipeline import verdicts
 from chaossloth.config import VERSION, Options, command_line, shell_line
 from chaossloth.demo import DEMO_CLASS, DEMO_METHOD, demo_path
 from chaossloth.errors import SubjectUnusable
@@ -40,6 +39,7 @@ from chaossloth.evidence import (
     Verdict,
 )
 from chaossloth.fingerprint import fingerprint
+from chaossloth.pipeline import verdicts
 from chaossloth.pipeline.repair import RepairLoop
 from chaossloth.report.progress import PHASES, Observer
 from chaossloth.report.terminal import phase_lines

@@ -1,8 +1,8 @@
 """Repair is search: candidates in rank order, each refuted as cheaply as possible; a survivor climbs the ladder.
 
 Generation (operators x sites) is pure text work in this process; every judgement is an execution in the worker. A
-candidate that takes the worker process down with it is refuted by that. What was tried, and by what each candidate fell,
-is kept: for a reader, "no repair" with the list is an answer.
+candidate that takes the worker process down with it is refuted by that. What was tried, and by what each candidate
+fell, is kept: for a reader, "no repair" with the list is an answer.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from chaossloth.pipeline import verdicts
 from chaossloth.config import Options
 from chaossloth.diagnose.patterns import diagnose
 from chaossloth.errors import SubjectUnusable, UsageError
 from chaossloth.evidence import CandidateCounts, Finding, Forced, Label, LadderRung, Repair, Trace, Verdict
+from chaossloth.pipeline import verdicts
 from chaossloth.repair.candidates import Candidate, generate_with_reasons
 from chaossloth.repair.render import unified_diff
 from chaossloth.report.progress import Observer

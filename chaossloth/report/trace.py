@@ -107,7 +107,8 @@ def _rows(steps: Sequence[Step], pair: Sequence[CriticalAccess], verbosity: int)
     rows: list[Row] = []
     for position, step in enumerate(steps):
         for access in step.accesses:
-            if access.location in contested and access.stack and access.stack[0].line:  # the oracle's reads have no line
+            placed = bool(access.stack) and access.stack[0].line > 0  # the oracle's reads have no line
+            if placed and access.location in contested:
                 _append(rows, step, access)
         if step.proc in involved and step.suspended_at is not None and _touched(steps, position, contested):
             at = step.suspended_at

@@ -28,6 +28,7 @@ from chaossloth.subject.arguments import (
 )
 from chaossloth.subject.canonical import Flat, Walker
 from chaossloth.subject.oracle import Raised, SerialOutcomes, relabellings, sequential_orders
+from chaossloth.subject.record import recorder
 from chaossloth.subject.running import (
     ModuleSource,
     Runner,
@@ -149,7 +150,9 @@ class ConcurrentCalls:
 
     def _construct(self, arguments: Arguments) -> Any:
         positional, named = arguments.make(vars(self.source.module))
-        return resolve(self.source.module, self.cls_name)(*positional, **named)
+        made = resolve(self.source.module, self.cls_name)(*positional, **named)
+        recorder.created(made)  # else it is named by whichever call touches it first
+        return made
 
     @staticmethod
     async def _settle(before: set[asyncio.Task[Any]], timeout: float | None) -> bool:
@@ -449,10 +452,9 @@ def _setup_function(source: ModuleSource, setup: str) -> Callable[[], Any | Awai
 
 def _recorder_hook() -> Callable[[object, object], None] | None:
     """How the oracle's reads reach the recorder: like any other access, when a recording run is on."""
-    record = sys.modules.get("chaossloth.subject.record")
-    if record is None or not record.recorder.enabled:
+    if not recorder.enabled:
         return None
-    add = record.recorder.add
+    add = recorder.add
 
     def read(owner: object, key: object) -> None:
         add(owner, key, "read")

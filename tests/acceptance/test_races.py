@@ -195,6 +195,15 @@ def test_terminal_shows_cause_diff_and_the_command_to_repeat(race: Run) -> None:
 
 def test_marked_rows_are_the_critical_accesses(race: Run) -> None:
     """Several accesses may share step and line: the mark belongs to the one that decides, known by its value."""
+    assert_marked(race)
+
+
+def test_marked_rows_among_all_rows(investigated: Investigate) -> None:
+    """-v shows the other accesses of the line too: the ticket's write decides, the voucher's beside it does not."""
+    assert_marked(investigated("stampede", "::scenario", "--no-repair", "-v"))
+
+
+def assert_marked(race: Run) -> None:
     for mark, access in zip("①②", race.finding["critical_pair"], strict=True):
         (row,) = [line for line in race.stdout.splitlines() if line.startswith(f"  {mark} ")]
         left = row.partition("│")[0]

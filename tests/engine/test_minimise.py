@@ -9,10 +9,15 @@ from time import perf_counter
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
+from chaossloth.evidence import Outcome
 from chaossloth.explore.execute import Execution, Executor
 from chaossloth.explore.minimise import minimise
+from chaossloth.explore.schedule import Schedule
 from chaossloth.explore.strategy import Deviate, RandomWalk
+from chaossloth.loop.run import Model, Run
 from tests.engine.support import executor_of
 
 
@@ -115,3 +120,31 @@ def test_a_failure_of_stock_order_is_minimal_already() -> None:
     executor = executor_of(main)
     found: Any = executor.execute(Deviate({}), executor.model("reorder"), 0)
     assert minimise(executor, found, perf_counter() + 60) == (found, 0)
+
+
+class Judged:
+    """Stands for an executor: an execution fails exactly when its set of deviations is one of `fails`."""
+
+    def __init__(self, fails: frozenset[frozenset[int]]) -> None:
+        self._fails = fails
+
+    def model(self, label: str) -> Model:
+        return Model(label)
+
+    def execute(self, chooser: Deviate, model: Model, seed: int) -> Execution:
+        points = tuple(sorted(chooser._deviations.items()))
+        ok = frozenset(at for at, _ in points) not in self._fails
+        outcome = Outcome(True) if ok else Outcome(False, "assertion")
+        return Execution(Schedule("reorder", seed, points), outcome, Run(model, chooser), 0, frozenset(), ())
+
+
+@given(st.frozensets(st.frozensets(st.integers(0, 4)), max_size=24))
+@example(frozenset(map(frozenset, ({0, 1, 2, 3, 4}, {0, 1, 2}, {0, 2}, {2}))))
+def test_no_single_deviation_of_the_result_can_go(fails: frozenset[frozenset[int]]) -> None:
+    everything = frozenset(range(5))
+    executor: Any = Judged(fails | {everything})
+    found = executor.execute(Deviate(dict.fromkeys(everything, 1)), Model("reorder"), 0)
+    best, _ = minimise(executor, found, perf_counter() + 60)
+    left = frozenset(at for at, _ in best.schedule.deviations)
+    assert left in fails | {everything}
+    assert not any(left - {at} in fails for at in left)

@@ -17,6 +17,7 @@ class C:
     c = 1
     def __init__(self, *a): self.x = a; self.y = {"a": 1, "b": [1, 2]}; self.z = [3, 1, 2]; self.s = {1, 2}
     def m(self, v=1): self.x = v; return self
+    def __repr__(self): return "C"
     def __enter__(self): return self
     def __exit__(self, *a): return False
     @property
