@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chaossloth.evidence import Boundary, Investigation, Natural
+from chaossloth.evidence import AwaitTiming, Boundary, Investigation, Natural
 from chaossloth.report.terminal import outcome_words, phase_lines, render
 from chaossloth.report.text import layout, make_console, width_of
 from tests.report import samples
@@ -34,7 +34,7 @@ called with ('u1',) each
 
  1 sample      17/25 natural runs fail (68 %, 95 % CI 48–83) · stock loop · overhead 3.1 %
                AssertionError: lost
- 2 boundary    not attempted: no delay threshold was inferred
+ 2 boundary    not attempted: no await was timed
  3 force       found in 2 executions · 1 deviation from stock order · label stock, +236.4 µs
                controlled loop 20/20 fail · stock loop, one await delayed, 20/20 fail
                not serializable: result {'u1': 1}, sequential orders give {'u1': 2}
@@ -291,3 +291,21 @@ def test_narrow_terminals_stack_the_interleavings() -> None:
 
 def test_layout_of_a_phase_without_lines() -> None:
     assert layout(4, "liveness", [], 100) == [" 4 liveness"]
+
+
+def test_telemetry_without_an_inferred_boundary_says_what_it_shows_and_what_was_not_done() -> None:
+    timed = (
+        AwaitTiming("store.py:12", 25, 900.0, 1500.0, 700.0),
+        AwaitTiming("store.py:9", 25, 300.0, 310.0, 290.0),
+    )
+    inv = replace(samples.repaired(), boundary=None, telemetry=timed)
+    (line,) = phase_lines(inv, width=400)[2]
+    assert line.startswith("2 await sites timed · median suspension at store.py:12 in failing runs +800 µs")
+    assert line.endswith("no delay threshold inferred in this version")
+
+
+def test_telemetry_of_runs_that_all_end_alike_shows_no_difference() -> None:
+    inv = replace(samples.repaired(), boundary=None, telemetry=(AwaitTiming("store.py:12", 25, 900.0, 900.0, None),))
+    assert phase_lines(inv, width=400)[2] == [
+        "1 await site timed · no delay threshold inferred: the natural runs all end alike"
+    ]
