@@ -49,14 +49,15 @@ def diagnose(executor: Executor, failure: Execution, deadline: float, times: int
     failing = to_trace(detailed, executor.is_subject)
     spent = 1
     best: tuple[float, Race] | None = None
-    for race in _candidates(failing):
+    waited_for = _resources(failure)
+    for race in _candidates(failing, waited_for):
         if spent > _MAX_PAIRS or perf_counter() > deadline:
             break
         trial = _reverse(executor, failure, failing, race)
         spent += 1
         if trial is None or trial.failed or trial.truncated:
             continue
-        distance = _rank(race) + _distance(detailed, trial) * 1e-3
+        distance = _rank(race, waited_for) + _distance(detailed, trial) * 1e-3
         if best is None or distance < best[0]:
             best = (distance, race)
     if best is None:
@@ -67,16 +68,27 @@ def diagnose(executor: Executor, failure: Execution, deadline: float, times: int
     return RaceDiagnosis("race", failing, passing, race, sentence, spent + more)
 
 
-def _candidates(failing: Trace) -> list[Race]:
+def _resources(failure: Execution) -> tuple[str, ...]:
+    """What the tasks of a deadlock wait for."""
+    report = failure.run.deadlock
+    return tuple(edge.resource for edge in report.cycle) if report is not None else ()
+
+
+def _candidates(failing: Trace, waited_for: tuple[str, ...]) -> list[Race]:
     sync = failing.outcome.failure in ("deadlock", "livelock")
     found = races(failing.steps, sync=sync)
     if not found and not sync:
         found = races(failing.steps, sync=True)
-    return sorted(found, key=_rank)
+    return sorted(found, key=lambda race: _rank(race, waited_for))
 
 
-def _rank(race: Race) -> float:
-    """A read that a later write makes stale explains more than two writes; primitives' operations explain least."""
+def _rank(race: Race, waited_for: tuple[str, ...]) -> float:
+    """A read that a later write makes stale explains more than two writes; primitives' operations explain least.
+
+    Except of a deadlock, which what is waited for explains best.
+    """
+    if any(race.first.name.startswith(f"{resource}.") for resource in waited_for):
+        return -1.0
     return (2.0 if race.first.sync else 0.0) + (0.0 if race.first.mode == "read" else 0.5 if race.read_write else 1.0)
 
 
@@ -117,9 +129,9 @@ def _force_both(executor: Executor, failure: Execution, failing: Trace, race: Ra
     for _ in range(times):
         trial = _reverse(executor, failure, failing, race)
         passes += trial is not None and not trial.failed
-    sentence = f"these two accesses alone decide: this order fails {fails}/{times}, the other passes {passes}/{times}"
+    sentence = f"in this order it fails {fails}/{times}; with these two steps the other way round, {passes}/{times} pass"
     if fails != times or passes != times:
-        sentence = f"not confirmed: this order fails {fails}/{times}, the other passes {passes}/{times}"
+        sentence = f"not confirmed: {sentence}"
     return sentence, 2 * times
 
 

@@ -80,7 +80,7 @@ def test_a_lost_update_has_a_pair_whose_order_alone_decides() -> None:
     found = diagnosed(LOST_UPDATE)
     assert found.kind == "race"
     assert found.race is not None
-    assert found.verified == "these two accesses alone decide: this order fails 5/5, the other passes 5/5"
+    assert found.verified == "in this order it fails 5/5; with these two steps the other way round, 5/5 pass"
     first, second = critical_accesses(found.race, found.failing.steps)
     assert (first.line, first.access) == (9, "read")
     assert (second.line, second.access) == (11, "write")
