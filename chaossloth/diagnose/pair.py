@@ -129,7 +129,8 @@ def _force_both(executor: Executor, failure: Execution, failing: Trace, race: Ra
     for _ in range(times):
         trial = _reverse(executor, failure, failing, race)
         passes += trial is not None and not trial.failed
-    sentence = f"in this order it fails {fails}/{times}; with these two steps the other way round, {passes}/{times} pass"
+    sentence = f"in this order it fails {fails}/{times}"
+    sentence += f"; with these two steps the other way round, {passes}/{times} pass"
     if fails != times or passes != times:
         sentence = f"not confirmed: {sentence}"
     return sentence, 2 * times
