@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from chaossloth.config import VERSION, Options, load_defaults, merge, validated
-from chaossloth.errors import SubjectUnusable, ToolError, UsageError
+from chaossloth.errors import ReplayDiverged, SubjectUnusable, ToolError, UsageError
 
 if TYPE_CHECKING:
     from chaossloth.evidence import Investigation
@@ -212,7 +212,7 @@ def _option(*names: str, heading: str, **settings: Any) -> Callable[[Any], Any]:
     metavar="FILE",
     help="Also write the result as JSON; - writes it to stdout, alone.",
 )
-@_option("-q", "--quiet", heading=_OUTPUT, is_flag=True, help="Outcome, diff and reproducing command only.")
+@_option("-q", "--quiet", heading=_OUTPUT, is_flag=True, help="Diff, outcome, verdict and reproducing command only.")
 @_option(
     "-v",
     "--verbose",
@@ -279,6 +279,10 @@ def _run(options: Options) -> int:
         return _investigate(options)
     except UsageError as error:
         return _complain(str(error), EXIT_USAGE)
+    except ReplayDiverged as error:
+        if options.replay is not None:  # the token is of another program: not what was asked for can be done
+            return _complain(str(error), EXIT_USAGE)
+        return _complain(f"inconclusive: {error}", EXIT_INCONCLUSIVE)
     except SubjectUnusable as error:
         return _complain(f"inconclusive: {error.detail}", EXIT_INCONCLUSIVE)
     except KeyboardInterrupt:

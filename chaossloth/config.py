@@ -317,4 +317,14 @@ _FLAGS = {
 
 def shell_line(parts: tuple[str, ...]) -> str:
     """`parts` as one line that a POSIX shell reads back as the same words."""
-    return shlex.join(parts)
+    return " ".join(map(_quoted, parts))
+
+
+def _quoted(word: str) -> str:
+    """Double quotes where single ones would have to be left and taken up again, and nothing inside means anything.
+
+    `!` is no matter of POSIX, but interactive shells expand it between double quotes.
+    """
+    if "'" in word and not any(char in word for char in '"$`\\!'):
+        return f'"{word}"'
+    return shlex.quote(word)

@@ -378,6 +378,7 @@ class Finding:
     model: ModelUse | None = None
     repair: Repair | None = None
     no_repair_reason: str | None = None
+    where: Frame | None = None  # the subject's line at which it failed
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,6 +133,8 @@ def _spread(plan: StockPlan, rehearsal: Rehearsal, gap_s: float) -> list[float]:
 
 def _how(plan: StockPlan, gap_s: float, shortened: bool) -> str:
     timers = sum(n > 0 for group in plan.timers for _, n in group)
+    if not plan.timers:
+        return f"nothing delayed; draws of seed {plan.seed}"
     parts = [f"{_count(timers, 'timer')} delivered in {_count(len(plan.timers), 'group')}, {gap_s * 1e3:g} ms apart"]
     if plan.yields:
         parts.append(f"{_count(len(plan.yields), 'sleep(0)')} extended")

@@ -390,9 +390,11 @@ def lock_order_cycles(edges: Iterable[LockOrderEdge]) -> tuple[tuple[LockOrderEd
     Left out: cycles whose edges cannot be taken at once, because one task takes two of them or one lock (a gate) is
     held in two of them. Bounded to cycles of 8 locks and 1000 combinations each.
     """
+    known = list(dict.fromkeys(edges))
+    if len(known) < 2:
+        return ()
     import networkx as nx
 
-    known = list(dict.fromkeys(edges))
     between: dict[tuple[str, str], list[tuple[LockOrderEdge, frozenset[str]]]] = {}
     for edge in known:
         between.setdefault((edge.first, edge.second), []).append((edge, frozenset(edge.gates) | {edge.first}))

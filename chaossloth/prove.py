@@ -20,7 +20,16 @@ from chaossloth.explore.search import Limits, Search, SearchResult
 from chaossloth.explore.strategy import Deviate, Guided, Sequential
 from chaossloth.explore.trace import to_trace
 
-__all__ = ["Original", "SequentialRun", "duplicate_work", "explore_patched", "forced_after", "makespan", "sequential"]
+__all__ = [
+    "Original",
+    "SequentialRun",
+    "duplicate_work",
+    "explore_patched",
+    "forced_after",
+    "makespan",
+    "sequential",
+    "work",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +37,22 @@ class SequentialRun:
     """One run of the calls one after another.
 
     ok, failure, result: how it ended. writes: the last value written to each named location.
-    work: (function, line) -> how often that line wrote something.
+    work: function -> how often it wrote or waited (`work`).
     """
 
     ok: bool
     failure: str
     result: str
     writes: Mapping[str, str]
-    work: Counter[tuple[str, int]]
+    work: Counter[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """What is kept of the unpatched program: its failing execution, its sequential runs, and it itself."""
+    """What is kept of the unpatched program: its failing execution, what that did, its sequential runs, and itself."""
 
     failure: Execution
+    work: Counter[str]
     sequential: tuple[SequentialRun, ...]
     program: Any
 
@@ -83,32 +93,42 @@ def _sequential_run(executor: Executor, execution: Execution, show: Callable[[An
                 writes[access.name] = access.value
     outcome = execution.outcome
     failure = "" if outcome.ok else f"{outcome.failure} {outcome.exception}: {outcome.message}"
-    return SequentialRun(outcome.ok, failure, show(executor.last_result), writes, _work(trace))
+    return SequentialRun(outcome.ok, failure, show(executor.last_result), writes, work(trace))
 
 
-def _work(trace: Trace) -> Counter[tuple[str, int]]:
-    """(function, line) -> number of writes made there."""
-    made: Counter[tuple[str, int]] = Counter()
+def work(trace: Trace) -> Counter[str]:
+    """Function -> number of writes made in it plus times that a task was suspended in it (a remote call, a query)."""
+    made: Counter[str] = Counter()
     for step in trace.steps:
         for access in step.accesses:
             if access.mode != "read" and not access.sync and access.stack:
-                made[access.stack[0].function, access.stack[0].line] += 1
+                made[access.stack[0].function] += 1
+        if step.suspended_at is not None:
+            made[step.suspended_at.function] += 1
     return made
 
 
-def duplicate_work(executor: Executor, failure: Execution, sequential_runs: Sequence[SequentialRun], owner: str) -> str:
-    """A sentence when the patched program, in the old failing order, does a collaborator's work more often than any
-    sequential run does: a second connection opened and thrown away passes an assertion, and is still wrong.
+def duplicate_work(
+    executor: Executor, original: Original, sequential_runs: Sequence[SequentialRun], own: Sequence[str]
+) -> str:
+    """A sentence when the patched program, in the old failing order, does others' work as often as the failing run did,
+    and more often than any sequential run does: a second connection opened and thrown away passes an assertion, and a
+    card charged twice does, and both are still wrong.
 
-    owner: the class or function that was patched; what it does itself is its own affair. Empty when there is none.
+    own: the class that was patched and the scenario; what these do themselves is their own affair. Empty: none.
     """
+    failure = original.failure
     guided = Guided(failure.run.order, failure.run.extended)
     execution = executor.execute(guided, executor.model(failure.schedule.label), failure.schedule.seed, detail=True)
-    for (function, line), count in _work(to_trace(execution, executor.is_subject)).items():
+    for function, count in work(to_trace(execution, executor.is_subject)).items():
         scope = function.rpartition(".")[0].removesuffix(".<locals>")
-        usual = max((run.work[function, line] for run in sequential_runs), default=0)
-        if scope and scope != owner and count > usual:
-            return f"{function} (line {line}) does its work {count} times, one after another at most {usual} times"
+        if scope in own or function.partition(".")[0] in own:
+            continue
+        usual = max((run.work[function] for run in sequential_runs), default=0)
+        if usual < count and original.work[function] <= count:
+            return (
+                f"{function} works {count} times, as in the failing run; one call after another at most {usual} times"
+            )
     return ""
 
 

@@ -27,7 +27,7 @@ from chaossloth.subject.channel import progress
 __all__ = ["Session"]
 
 _REPORT_EVERY_S = 0.1
-_TRIAGE: Mapping[Label, int] = {"stock": 8, "latency": 12, "reorder": 24}
+_TRIAGE: Mapping[Label, int] = {"stock": 4, "latency": 6, "reorder": 12}
 
 
 class _Fresh:
@@ -146,7 +146,13 @@ class Session:
             return {"unsupported": str(refused)} | self._figures(search.result)
         if result.failure is not None:
             self._failure = result.failure
-        return self._figures(result)
+        return self._figures(result) | {"repeatable": self._repeatable(executor, result)}
+
+    @staticmethod
+    def _repeatable(executor: Executor, result: SearchResult) -> bool:
+        """Determinism check: the schedules at hand, executed again, take the path that they took."""
+        known = [*result.passed[:2], *([result.failure] if result.failure is not None else [])]
+        return all(executor.replay(each.schedule).schedule.check == each.schedule.check for each in known)
 
     def _figures(self, result: SearchResult) -> dict[str, Any]:
         executor = self._controlled()
@@ -167,9 +173,10 @@ class Session:
             "tasks": result.max_procs,
             "choices": result.max_choices,
             "pct": f"PCT depth 2, {result.pct_runs // 3} runs: floor {floor:.2%}" if result.pct_runs >= 3 else None,
-            "locks": sorted({name for edge in edges for name in (edge.first, edge.second)}),
+            "locks": result.locks,
+            "strategies": result.strategies,
             "lock_cycles": as_json(lock_order_cycles(edges)),
-            "unobservable": sorted(executor.unobservable),
+            "unobservable": sorted(executor.unobservable | self._foreign()),
             "real_io": sorted(executor.real_io),
             "leaks": sorted(executor.leaks),
             "bypass_bound": DEFAULT_BYPASS_BOUND,
@@ -179,6 +186,9 @@ class Session:
             figures["outcome"] = as_json(result.failure.outcome)
             figures["deadlock"] = as_json(result.failure.run.deadlock)
         return figures
+
+    def _foreign(self) -> set[str]:
+        return {f"code of {name} (installed; --include {name})" for name in self._subject.foreign_packages()}
 
     def reduce(self, seconds: float, times: int) -> dict[str, Any]:
         """Minimise the failure that was found, then reproduce it `times` times."""
@@ -228,10 +238,15 @@ class Session:
                 f"{token}: the run of {execution.run.count} steps took another path than the recorded one;"
                 f" {self._why_diverged(execution)}"
             )
+        result = SearchResult(schedule.label)
+        result.add(execution)
+        figures = self._figures(result) | {"executions": 1 + (times if execution.failed else 0)}
         if not execution.failed:
-            return {"passed": True, "steps": execution.run.count}
+            return {"passed": True, "steps": execution.run.count, "label": schedule.label, "figures": figures}
         self._failure = execution
-        return self._finding(executor, execution, times) | {"passed": False}
+        finding = self._finding(executor, execution, times)
+        figures["failures"] = 1 + finding["failures"]
+        return finding | {"passed": False, "figures": figures}
 
     def _why_diverged(self, execution: Execution) -> str:
         used = f" (in use: {', '.join(sorted(execution.touched))})" if execution.touched else ""

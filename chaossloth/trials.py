@@ -12,13 +12,13 @@ from typing import Any
 from chaossloth.errors import ToolError
 from chaossloth.evidence import Label
 from chaossloth.explore.execute import Executor
-from chaossloth.prove import Original, duplicate_work, explore_patched, forced_after, makespan, sequential
+from chaossloth.explore.trace import to_trace
+from chaossloth.prove import Original, duplicate_work, explore_patched, forced_after, makespan, sequential, work
 from chaossloth.session import Session
 
 __all__ = ["Trials"]
 
 _MAKESPAN_SEEDS = 10
-_LOOPS = 10
 
 
 class Trials(Session):
@@ -27,12 +27,16 @@ class Trials(Session):
     def __init__(self, subject: Any) -> None:
         super().__init__(subject)
         self._original: Original | None = None
+        self._shared: frozenset[str] = frozenset()
 
     def remember(self) -> dict[str, Any]:
         """Run the original one call after another, before the first candidate."""
         executor = self._controlled()
         runs = sequential(executor, self._subject.show)
-        self._original = Original(self._known_failure(), runs, executor.program)
+        failure = self._known_failure()
+        failing = to_trace(executor.replay(failure.schedule, detail=True), executor.is_subject)
+        self._original = Original(failure, work(failing), runs, executor.program)
+        self._shared = self._subject.shared_primitives()
         return {
             "runs": len(runs),
             "failing": sum(not run.ok for run in runs),
@@ -80,7 +84,7 @@ class Trials(Session):
         changed = self._behaviour_changed(original, executor, after)
         if changed:
             return {"refuted_by": "sequential", "detail": changed}
-        duplicated = duplicate_work(executor, original.failure, after, owner)
+        duplicated = duplicate_work(executor, original, after, (owner, self._subject.choice.name))
         if duplicated:
             return {"refuted_by": "duplicate work", "detail": duplicated}
         failures, message = forced_after(executor, original.failure, times)
@@ -101,21 +105,24 @@ class Trials(Session):
         return answer
 
     def sample_candidate(self, overrides: Mapping[str, str], runs: int, step_limit_s: float) -> dict[str, Any]:
-        """Natural cycles of a variant, each with fresh modules; then a few in one process on one loop after another."""
+        """Natural cycles of a variant, each with fresh modules; and what would not survive a second event loop."""
         self._use(overrides)
         try:
             answer = self.sample(runs, step_limit_s)
-            answer["two_loops"] = self._two_loops(step_limit_s)
+            answer["two_loops"] = self._two_loops()
             return answer
         finally:
             self._use({})
 
-    def _two_loops(self, step_limit_s: float) -> str | None:
-        """What asyncio says when a primitive of one event loop is used on the next; None when it says nothing."""
-        from chaossloth.natural import sample
+    def _two_loops(self) -> str | None:
+        """Primitives of asyncio that the variant keeps on a module or a class, and the original does not.
 
-        again = sample(self._plain(), _LOOPS, is_subject=self._subject.is_subject, step_limit_s=step_limit_s)
-        return next((m for m in again.natural.messages if "different event loop" in m or "different loop" in m), None)
+        One bound to the first event loop that contends for it breaks the next loop in the process, as in a test suite.
+        """
+        added = self._subject.shared_primitives() - self._shared
+        if not added:
+            return None
+        return f"{', '.join(sorted(added))} would bind to the first event loop that contends for it"
 
     def force_candidate(self, overrides: Mapping[str, str], times: int) -> dict[str, Any]:
         self._use(overrides)

@@ -6,6 +6,9 @@ Order matters here: the deterministic sources are installed before anything of t
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,6 +29,7 @@ from chaossloth.trials import Trials
 
 __all__ = ["Subject", "main"]
 
+_PRIMITIVES = (asyncio.Lock, asyncio.Event, asyncio.Condition, asyncio.Semaphore, asyncio.Queue, asyncio.Barrier)
 _SHOWN = 6  # names of what was not chosen
 
 
@@ -129,6 +133,38 @@ class Subject:
         """What the instrumentation of the present variant left as it was."""
         return list(self._loader.skipped) if self._loader is not None else []
 
+    def _own_modules(self) -> list[Any]:
+        files = [(module, getattr(module, "__file__", None)) for module in list(sys.modules.values())]
+        return [module for module, file in files if isinstance(file, str) and self.is_subject(file)]
+
+    def shared_primitives(self) -> frozenset[str]:
+        """Names of the asyncio primitives that the present variant keeps on its modules and classes."""
+        found = set()
+        for module in self._own_modules():
+            for name, value in list(vars(module).items()):
+                if isinstance(value, _PRIMITIVES):
+                    found.add(f"{module.__name__}.{name}")
+                elif isinstance(value, type) and value.__module__ == module.__name__:
+                    found |= {f"{value.__qualname__}.{n}" for n, v in vars(value).items() if isinstance(v, _PRIMITIVES)}
+        return frozenset(found)
+
+    def foreign_packages(self) -> frozenset[str]:
+        """Installed packages with asynchronous code that the subject's modules use; their accesses are not recorded."""
+        found = set()
+        for module in self._own_modules():
+            for value in list(vars(module).values()):
+                name = value.__name__ if inspect.ismodule(value) else getattr(value, "__module__", None)
+                home = sys.modules.get(name) if isinstance(name, str) else None
+                file = getattr(home, "__file__", None)
+                if (
+                    isinstance(file, str)
+                    and "-packages" in file
+                    and not self.is_subject(file)
+                    and _is_asynchronous(value)
+                ):
+                    found.add(str(name).partition(".")[0])
+        return frozenset(found)
+
     @staticmethod
     def show(result: Any) -> str:
         """Short text of a scenario's result; outcomes of concurrent calls are compared by the oracle."""
@@ -140,6 +176,15 @@ class Subject:
         if before.serial is None or after.serial is None:
             return None
         return different_behaviour(before.serial, after.serial)
+
+
+def _is_asynchronous(value: Any) -> bool:
+    """A coroutine function, a class with one, or a module that holds one of these."""
+    if inspect.ismodule(value):
+        return any(_is_asynchronous(each) for each in list(vars(value).values()) if not inspect.ismodule(each))
+    if isinstance(value, type):
+        return any(inspect.iscoroutinefunction(each) for each in list(vars(value).values()))
+    return inspect.iscoroutinefunction(value) or inspect.isasyncgenfunction(value)
 
 
 def main() -> None:

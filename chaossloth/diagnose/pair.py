@@ -21,7 +21,7 @@ from chaossloth.explore.trace import to_trace
 
 __all__ = ["Kind", "RaceDiagnosis", "diagnose"]
 
-Kind = Literal["race", "always-fails", "random"]
+Kind = Literal["race", "always-fails", "random", "undecided"]
 _MAX_PAIRS = 60
 _PASSING_SEARCH = 400
 _OTHER_SEEDS = 40
@@ -29,7 +29,8 @@ _OTHER_SEEDS = 40
 
 @dataclass(frozen=True, slots=True)
 class RaceDiagnosis:
-    """kind: race | always-fails (no order passes) | random (the draws decide, not the order).
+    """kind: race | always-fails (no order passes) | random (the draws decide, not the order)
+    | undecided (the time ended before that was known).
 
     race: the critical pair, None where no single reversal flips the outcome. passing: nearest passing run, if any.
     reversals: executions spent. verified: sentence on what forcing both orders showed.
@@ -153,7 +154,8 @@ def _without_pair(executor: Executor, failure: Execution, failing: Trace, spent:
             if not trial.failed:
                 trace = to_trace(executor.replay(trial.schedule, detail=True), executor.is_subject)
                 return RaceDiagnosis("random", failing, trace, None, None, spent)
-    return RaceDiagnosis("always-fails", failing, None, None, None, spent)
+    enough = result.exhausted or result.executions >= _PASSING_SEARCH or perf_counter() < deadline
+    return RaceDiagnosis("always-fails" if enough else "undecided", failing, None, None, None, spent)
 
 
 def _has_passed(result: SearchResult) -> bool:

@@ -62,6 +62,7 @@ class Execution:
     touched: frozenset[str]
     lock_order: tuple[evidence.LockOrderEdge, ...]
     truncated: bool = False
+    locks: int = 0
 
     @property
     def failed(self) -> bool:
@@ -148,16 +149,16 @@ class Executor:
         deviations = tuple((i, taken) for i, taken in enumerate(run.taken) if taken)
         schedule = Schedule(run.model.label, seed, deviations, checksum(run.order))  # type: ignore[arg-type]
         truncated = run.ended is not None and run.ended.kind == "livelock" and schedule.label == "reorder"
-        return Execution(schedule, outcome, run, draws, touched, watch.lock_order(), truncated)
+        return Execution(schedule, outcome, run, draws, touched, watch.lock_order(), truncated, watch.locks_seen)
 
     def _run(self) -> tuple[Any, BaseException | None]:
         try:
             if self.program.kind == "sync":
                 return self._call_sync(), None
             return self._loop.run_until_complete(self.program.make()), None
-        except (KeyboardInterrupt, MemoryError):
+        except MemoryError:
             raise
-        except BaseException as error:
+        except BaseException as error:  # KeyboardInterrupt too: Ctrl-C goes to the command, never to this process
             return None, error
 
     def _call_sync(self) -> Any:

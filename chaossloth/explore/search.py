@@ -63,6 +63,8 @@ class SearchResult:
     draws: int = 0
     touched: set[str] = field(default_factory=set)
     pct_runs: int = 0
+    strategies: dict[str, int] = field(default_factory=dict)  # name -> executions
+    locks: int = 0  # locks, semaphores and conditions seen in one execution, at most
     seeds: set[int] = field(default_factory=set)
     failure_keys: set[tuple[object, ...]] = field(default_factory=set)
 
@@ -77,6 +79,7 @@ class SearchResult:
         self.seeds.add(execution.schedule.seed)
         self.signatures.add(signature(run.steps))
         self.lock_order.update(execution.lock_order)
+        self.locks = max(self.locks, execution.locks)
         if execution.truncated:
             self.truncated += 1
         elif execution.failed:
@@ -125,7 +128,8 @@ class Search:
 
     def _steps(self) -> Iterator[Callable[[], None]]:
         """The turns of the portfolio; ends when nothing is left that could be new."""
-        yield self._bounded_turn
+        if self._queue:
+            yield self._bounded_turn
         while True:
             drawing = self.result.draws > 0 and not self.fixed_seed
             choosing = self.result.max_choices > 0
@@ -144,14 +148,16 @@ class Search:
             elif choosing:
                 yield self._random_turn
 
-    def _do(self, chooser: Chooser, seed: int) -> Execution:
+    def _do(self, strategy: str, chooser: Chooser, seed: int) -> Execution:
+        self.result.strategies[strategy] = self.result.strategies.get(strategy, 0) + 1
         execution = self._executor.execute(chooser, self._model, seed)
         self.result.add(execution)
         return execution
 
     def _bounded_turn(self) -> None:
         prefix = self._queue.popleft()
-        execution = self._do(Deviate(dict(prefix)), self._seed)
+        strategy = "bounded deviations" if prefix else "stock order"
+        execution = self._do(strategy, Deviate(dict(prefix)), self._seed)
         start = prefix[-1][0] + 1 if prefix else 0
         for at in range(start, len(execution.run.options)):
             for option in range(1, execution.run.options[at]):
@@ -161,16 +167,18 @@ class Search:
                 self._queue.append((*prefix, (at, option)))
 
     def _seed_turn(self) -> None:
-        self._do(Deviate({}), self._seed + self._turn)
+        self._do("other draws", Deviate({}), self._seed + self._turn)
 
     def _random_turn(self) -> None:
         stay = (0.0, 0.5, 0.8, 0.95)[self._turn // 2 % 4]
-        self._do(RandomWalk(self._turn * 7919 + self._seed, stay), self._draw_seed())
+        self._do("random", RandomWalk(self._turn * 7919 + self._seed, stay), self._draw_seed())
 
     def _pct_turn(self) -> None:
         depth = 1 + self._turn // 3 % 3
         self.result.pct_runs += 1
-        self._do(PCT(self._turn * 104729 + self._seed, depth, max(self.result.max_choices, 1)), self._draw_seed())
+        self._do(
+            "PCT", PCT(self._turn * 104729 + self._seed, depth, max(self.result.max_choices, 1)), self._draw_seed()
+        )
 
     def _draw_seed(self) -> int:
         return self._seed + self._turn if self.result.draws and not self.fixed_seed else self._seed

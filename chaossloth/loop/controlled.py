@@ -42,7 +42,7 @@ from chaossloth.subject.record import recorder
 __all__ = ["ControlledLoop"]
 
 
-_RUN_ON_S = 60.0  # of virtual time
+_RUN_ON_S = 1.0  # of virtual time
 
 
 def _unsupported(name: str) -> Any:

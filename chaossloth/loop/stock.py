@@ -238,15 +238,14 @@ class StockRun:
     def execute(self, program: Program) -> tuple[Any, BaseException | None]:
         """Run the program to its end under this run's loops: its result, or the exception that ended it.
 
-        KeyboardInterrupt is not the subject's and is raised. Whatever tasks are left are cancelled by `asyncio.run`.
+        Any exception is the subject's own, KeyboardInterrupt too: Ctrl-C goes to the command, never to this process.
+        Whatever tasks are left are cancelled by `asyncio.run`.
         """
         result: Any = None
         error: BaseException | None = None
         with stock_policy(self.new_loop):
             try:
                 result = program.call() if program.kind == "sync" else asyncio.run(program.make())
-            except KeyboardInterrupt:
-                raise
             except BaseException as raised:
                 error = raised
         guard.step_started = None

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from chaossloth.config import VERSION, Options, command_line, shell_line
 from chaossloth.demo import DEMO_CLASS, DEMO_METHOD, demo_path
-from chaossloth.errors import SubjectUnusable
+from chaossloth.errors import ReplayDiverged, SubjectUnusable, UsageError
 from chaossloth.evidence import (
     LABELS,
     Bounds,
@@ -104,10 +104,12 @@ class _Investigator:
             fingerprint=fingerprint(self.path, self.source),
             outcome="inconclusive",
             cause="",
-            verdict=Verdict("inconclusive", Bounds(()), 0, {}),
+            verdict=Verdict("inconclusive", Bounds((), seeds=0, durations="none made"), 0, {}),
         )
         self.timings: dict[str, float] = {}
         self.patched: dict[str, str] = {}
+        self.phase = 0
+        self.unrepeatable = False
         self.diagnosed: dict[str, Any] | None = None
         self.not_a_race_token: str | None = None
         self.is_own = own_modules(located.context.root)
@@ -122,6 +124,8 @@ class _Investigator:
             self._settle("interrupted")
         except SubjectUnusable as lost:
             self._lost(lost)
+        except ReplayDiverged as diverged:
+            raise UsageError(f"--replay {diverged}") from None
         finally:
             self.worker.close()
         self._add(timings_s=dict(self.timings))
@@ -158,6 +162,7 @@ class _Investigator:
     @contextmanager
     def _phase(self, number: int) -> Iterator[None]:
         name = PHASES[number]
+        self.phase = number
         self.observer.phase_started(number, name)
         started = perf_counter()
         yield
@@ -202,7 +207,7 @@ class _Investigator:
         def progress(p: Mapping[str, Any]) -> None:
             self.observer.progress(f"short search of choice {p['tried']} of {p['total']}", p["tried"], p["total"])
 
-        answer = self._call("triage", progress, seconds=self._left(0.25), seed=self.options.seed)
+        answer = self._call("triage", progress, seconds=self._left(0.4), seed=self.options.seed)
         tried = f"{answer['tried']} of {answer['total']} choices"
         if answer["failing"]:
             return f"; it is the first that fails in a short search ({tried} tried)"
@@ -270,7 +275,10 @@ class _Investigator:
         return figures
 
     def _judge_search(self) -> None:
-        self._add(verdict=verdicts.of_search(list(self.figures.values()), self._calls(), self.result.natural))
+        figures = list(self.figures.values())
+        if self.unrepeatable:
+            figures[-1] = {**figures[-1], "repeatable": False}
+        self._add(verdict=verdicts.of_search(figures, self._calls(), self.result.natural))
 
     def _calls(self) -> int | None:
         return self.result.target.calls if self.result.target.cls is not None else None
@@ -284,15 +292,21 @@ class _Investigator:
         self.observer.progress("turning races round", None, None)
         self.diagnosed = self._call("diagnose", seconds=max(2.0, self._left(0.3)), times=FORCED_RUNS)
         finding = self.found
-        if self.diagnosed["kind"] != "race" and finding is not None and finding.deadlock is None:
+        assert finding is not None
+        # Concurrent calls whose outcome no sequential order has are a race by definition: a sequential order passes.
+        order_matters = finding.deadlock is not None or finding.failure == "not-serializable"
+        if self.diagnosed["kind"] in ("always-fails", "random") and not order_matters:
             self._not_a_race(self.diagnosed)
-        else:
-            self._confirm_on_stock()
+            return
+        if self.diagnosed["kind"] == "undecided":
+            self._note("the time ended before it was known whether some order passes; a larger --budget may tell")
+        self._confirm_on_stock()
 
     def _new_finding(self, reduced: Mapping[str, Any], executions: int) -> Finding:
         outcome = decode(Outcome, reduced["outcome"])
         forced = Forced(reduced["runs"], reduced["failures"], "virtual time")
         if reduced["same"] < reduced["runs"]:
+            self.unrepeatable = True
             self._note(
                 f"the schedule took the same path in {reduced['same']} of {reduced['runs']} replays:"
                 " something uncontrolled takes part"
@@ -308,6 +322,7 @@ class _Investigator:
             lateness_us=reduced["lateness_us"],
             forced={"controlled": forced, "stock": None},
             deadlock=decode(DeadlockReport, reduced["deadlock"]) if reduced["deadlock"] else None,
+            where=outcome.where,
         )
 
     def _confirm_on_stock(self) -> None:
@@ -327,8 +342,8 @@ class _Investigator:
             executions = sum(f["executions"] for f in self.figures.values())
             finding = self.found
             deadlocks = (finding.deadlock,) if finding is not None and finding.deadlock is not None else ()
-            locks = {name for f in self.figures.values() for name in f["locks"]}
-            self._add(liveness=Liveness(executions, deadlocks, tuple(dict.fromkeys(cycles)), len(locks)))
+            locks = max((f["locks"] for f in self.figures.values()), default=0)
+            self._add(liveness=Liveness(executions, deadlocks, tuple(dict.fromkeys(cycles)), locks))
 
     def _starvation(self) -> None:
         import ast
@@ -374,9 +389,11 @@ class _Investigator:
     def _not_a_race(self, answer: Mapping[str, Any]) -> None:
         finding = self.found
         assert finding is not None
-        tried = answer["executions"]
+        tried = self._count_orders(answer["executions"])
         if answer["kind"] == "random":
-            cause = f"the draws decide, not the order: all {tried} orders tried with these draws fail, other draws pass"
+            cause = (
+                f"the draws decide, not the order: every order tried with them fails, others pass ({tried} executions)"
+            )
         else:
             cause = f"it fails in every order tried ({tried} executions), so no interleaving is to blame"
         where = decode(Trace, answer["failing"]).outcome.where
@@ -419,7 +436,10 @@ class _Investigator:
             if finding is None or finding.repair is None or not finding.repair.verified:
                 return
             if self.options.apply:
-                self._apply(finding.repair)
+                try:
+                    self._apply(finding.repair)
+                except UsageError as refused:
+                    self._note(str(refused))
 
     def _apply(self, repair: Repair) -> None:
         from chaossloth.repair.apply import apply_patch, encode_source
@@ -435,12 +455,16 @@ class _Investigator:
     # ------------------------------------------------------------------ replay
 
     def _replayed(self) -> None:
+        """Only what the token stands for: force and cause; no sample, no search, no repair."""
         token = self.options.replay
         assert token is not None
+        self.options = dataclasses.replace(self.options, repair=False)
         with self._phase(3):
             answer = self._call("replay", token=token, times=FORCED_RUNS)
+            self.figures[answer["label"]] = answer["figures"]
             if not answer["passed"]:
                 self._reproduced({"executions_to_find": 1}, answer)
+            self._judge_search()
         if answer["passed"]:
             self._add(outcome="clean", cause=f"the interleaving {token} passes ({answer['steps']} steps)")
             return
@@ -459,8 +483,18 @@ class _Investigator:
         if interrupted and self.figures:
             self._judge_search()
 
+    def _count_orders(self, reversals: int) -> int:
+        """Add the executions of the diagnosis to the search's, and return all of them."""
+        label: Label = "reorder"
+        known = self.figures.get(label) or {**next(iter(self.figures.values())), "label": label, "executions": 0}
+        made = {"executions": known["executions"] + reversals, "exhausted": False}
+        self.figures[label] = {**known, **made, "failures": known["executions"] + reversals}
+        return sum(int(f["executions"]) for f in self.figures.values())
+
     def _lost(self, lost: SubjectUnusable) -> None:
         self._note(lost.detail)
+        if self.result.natural is None and self.phase == 1:
+            self._add(natural=Natural(0, 0, (0.0, 1.0), None, aborted=lost.detail))
         if self.figures:
             self._judge_search()
         if lost.reason == "step-never-ended" and lost.stack:

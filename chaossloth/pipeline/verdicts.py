@@ -27,8 +27,6 @@ from chaossloth.evidence import (
 
 __all__ = ["of_search", "outcome_of", "starving", "timings"]
 
-_STRATEGIES = ("bounded deviations", "random", "PCT")
-
 
 def of_search(figures: Sequence[Mapping[str, Any]], calls: int | None, natural: Natural | None = None) -> Verdict:
     """The verdict over one or several labels' searches (their JSON figures), in the order in which they were made."""
@@ -37,6 +35,8 @@ def of_search(figures: Sequence[Mapping[str, Any]], calls: int | None, natural: 
     total = sum(executions.values())
     failures = sum(f["failures"] for f in made)
     unobservable = tuple(sorted({u for f in made for u in f["unobservable"]}))
+    if any(not f.get("repeatable", True) for f in made):
+        unobservable += ("something that is not under control: a schedule executed again took another path",)
     real_io = tuple(sorted({r for f in made for r in f["real_io"]}))
     refused = tuple(f["unsupported"] for f in figures if "unsupported" in f)
     word = _word(made, failures, unobservable, refused, natural)
@@ -79,7 +79,7 @@ def _bounds(made: Sequence[Mapping[str, Any]], calls: int | None, real_io: tuple
         + f", the loop stalls at most {stall_ms:g} ms at a time",
         bypass_bound=made[-1]["bypass_bound"] if "reorder" in labels else None,
         max_steps=20_000 if made else 0,
-        strategies=_STRATEGIES if made else (),
+        strategies=tuple(dict.fromkeys(name for f in made for name in f["strategies"])),
         real_io=real_io,
     )
 

@@ -7,6 +7,7 @@ is known; no sentence claims more than the evidence holds ("no lock added" is re
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from chaossloth.evidence import (
@@ -23,7 +24,7 @@ from chaossloth.evidence import (
 from chaossloth.report.trace import Sources, interleavings, stale_writes
 from chaossloth.report.words import bounds_words, count, duration, place, shortened, shown_path, verdict_words
 
-__all__ = ["bodies", "describe_target", "failure_words", "finding_words", "header"]
+__all__ = ["attempted", "bodies", "describe_target", "failure_words", "finding_words", "header", "is_replay"]
 
 
 LONG_STEP_MS = 50.0  # asyncio's debug mode warns from 100 ms on; an interactive service feels half of that
@@ -55,13 +56,35 @@ def bodies(inv: Investigation, sources: Sources, width: int, verbosity: int) -> 
         0: header(inv),
         1: _sample(inv, verbosity),
         2: _boundary(inv),
-        3: _per_finding(inv, lambda f: _force(f), _not_forced(inv)),
+        3: _per_finding(inv, lambda f: _force(inv, f, sources), _not_forced(inv)),
         4: _liveness(inv),
         5: _starvation(inv, verbosity),
         6: _per_finding(inv, lambda f: _cause(f, sources, width, verbosity), _no_cause(inv)),
         7: _per_finding(inv, lambda f: _repair(inv, f, verbosity), [_skipped(inv, "nothing to repair")]),
         8: _per_finding(inv, lambda f: _verify(f, verbosity), [_skipped(inv, "no patch to verify")]),
     }
+
+
+def is_replay(inv: Investigation) -> bool:
+    """Whether one recorded interleaving was asked for, and so no search, no natural runs and no repair."""
+    return any(word == "--replay" or word.startswith("--replay=") for word in inv.command)
+
+
+def attempted(inv: Investigation) -> frozenset[int]:
+    """Phases that the report has to show: all nine, but of a replay those that have evidence."""
+    if not is_replay(inv):
+        return frozenset(range(10))
+    repairs = [finding.repair for finding in inv.findings if finding.repair is not None]
+    evidence = {
+        1: inv.natural is not None,
+        2: inv.boundary is not None or bool(inv.telemetry),
+        4: inv.liveness is not None,
+        5: bool(inv.starvation) or inv.longest_step_ms is not None,
+        6: bool(inv.findings) or inv.outcome == "not-a-race",
+        7: bool(repairs),
+        8: any(repair.diff for repair in repairs),
+    }
+    return frozenset({0, 3, 9} | {number for number, there in evidence.items() if there})
 
 
 def _per_finding(inv: Investigation, render: Callable[[Finding], list[str]], otherwise: list[str]) -> list[str]:
@@ -95,14 +118,19 @@ def _sample(inv: Investigation, verbosity: int) -> list[str]:
     interval = f"95 % CI {100 * low:.0f}–{100 * high:.0f}"
     rate = f"{100 * natural.failures / natural.runs:.0f} %, " if natural.failures else ""
     fail = "fails" if natural.runs == 1 else "fail"
-    overhead = "not measured" if natural.overhead is None else f"{100 * natural.overhead:.1f} %"
-    line = (
-        f"{natural.failures}/{natural.runs} natural runs {fail} ({rate}{interval}) · stock loop · overhead {overhead}"
-    )
+    runs = f"{natural.failures}/{natural.runs} natural runs {fail} ({rate}{interval})"
+    line = f"{runs} · stock loop · overhead {_overhead(natural.overhead)}"
     lines = [line if natural.aborted is None else f"{line} · stopped early: {natural.aborted}"]
     messages = list(dict.fromkeys(natural.messages))
     shown = messages if verbosity > 0 else messages[:1]
     return lines + [shortened(message) for message in shown]
+
+
+def _overhead(share: float | None) -> str:
+    """A difference below nothing is noise, and no figure of it means anything."""
+    if share is None:
+        return "not measurable"
+    return "none measurable" if share <= 0 else f"{100 * share:.1f} %"
 
 
 # 2
@@ -145,18 +173,18 @@ def _timings(inv: Investigation) -> str:
 # 3
 
 
-def _force(finding: Finding) -> list[str]:
-    return [_found(finding), _reproduced(finding), failure_words(finding)]
+def _force(inv: Investigation, finding: Finding, sources: Sources) -> list[str]:
+    return [_found(inv, finding), _reproduced(finding), failure_words(finding, sources)]
 
 
-def _found(finding: Finding) -> str:
+def _found(inv: Investigation, finding: Finding) -> str:
     label = f"label {finding.label}"
     if finding.lateness_us:
         label += f", +{duration(finding.lateness_us)}"
     if finding.bypass:
         label += f", bypass {finding.bypass}"
     parts = [
-        f"found in {count(finding.executions_to_find, 'execution')}",
+        f"{finding.token} replayed" if is_replay(inv) else f"found in {count(finding.executions_to_find, 'execution')}",
         f"{count(finding.deviations, 'deviation')} from stock order",
         label,
     ]
@@ -180,20 +208,37 @@ def _forced(loop: str, forced: Forced | None) -> str:
     return f"{loop}{how} {forced.failures}/{forced.runs} fail"
 
 
-def finding_words(finding: Finding) -> str:
+def finding_words(finding: Finding, sources: Sources) -> str:
     """Cause, where one was established, and failure, for the outcome's line."""
-    if finding.deadlock is not None or not finding.critical_pair:
-        return _title(finding) if finding.deadlock is not None else failure_words(finding)
-    return f"{_title(finding)} · {failure_words(finding)}"
+    if finding.deadlock is not None:
+        return _title(finding)
+    failure = failure_words(finding, sources)
+    return f"{_title(finding)} · {failure}" if finding.critical_pair else failure
 
 
-def failure_words(finding: Finding) -> str:
-    """The kind of failure and its message, the message cut to one short line."""
+def failure_words(finding: Finding, sources: Sources) -> str:
+    """The kind of failure and its message, cut to one short line; place and source line where there is no message."""
     kind = finding.failure.replace("-", " ")
-    return f"{kind}: {shortened(finding.message)}" if finding.message else kind
+    message = finding.message.strip()
+    where = finding.where
+    if where is None or not _is_bare(finding):
+        return f"{kind}: {shortened(message)}" if message else kind
+    name = "" if finding.failure == "assertion" or not message else f" {message.removesuffix(':')}"
+    line = sources.line(where.file, where.line)
+    return f"{kind}{name} at {place(where)}" + (f": {shortened(line)}" if line else "")
+
+
+def _is_bare(finding: Finding) -> bool:
+    """Whether the message says nothing but the exception's name: `assert x`, `raise KeyError`."""
+    message = finding.message.strip()
+    if finding.failure == "assertion":
+        return message in ("", "AssertionError")
+    return finding.failure == "exception" and re.fullmatch(r"([\w.<>]+:?)?", message) is not None
 
 
 def _not_forced(inv: Investigation) -> list[str]:
+    if is_replay(inv):
+        return [_replayed_without_finding(inv)]
     if inv.verdict.executions == 0:
         return [_skipped(inv, "no execution on the controlled loop")]
     executed = count(inv.verdict.executions, "execution")
@@ -201,6 +246,16 @@ def _not_forced(inv: Investigation) -> list[str]:
         return [f"no interleaving changes the outcome in {executed}"]
     labels = ", ".join(f"{label} {number}" for label, number in inv.verdict.executions_by_label.items() if number)
     return [f"no failing interleaving in {executed}" + (f" ({labels})" if labels else "")]
+
+
+def _replayed_without_finding(inv: Investigation) -> str:
+    if inv.interrupted:
+        return _skipped(inv, "the replay did not end")
+    if inv.outcome == "not-a-race":
+        return "the replayed interleaving fails, but not because of its order"
+    if inv.outcome in ("inconclusive", "error") and inv.cause:
+        return f"the replay did not end: {inv.cause}"
+    return "the replayed interleaving passes"
 
 
 # 4

@@ -14,7 +14,7 @@ from chaossloth.report import phases
 from chaossloth.report.progress import PHASES, print_phase
 from chaossloth.report.text import escape, terminal_width, wrap
 from chaossloth.report.trace import Sources
-from chaossloth.report.words import bounds_words, shown_path, verdict_words
+from chaossloth.report.words import bounds_words, executed_words, shown_path, verdict_words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -66,15 +66,18 @@ def render(
     sources: Mapping[str, str] | None = None,
     written: Sequence[str] = (),
 ) -> None:
-    """Print the report; `already` names phases that an observer has printed. Verbosity -1: outcome, diff, reproduce."""
+    """Print the report; `already` names phases that an observer has printed. Verbosity -1: diff, outcome, verdict, reproduce."""
+    # A file that was patched is no longer what was analysed: better no source line than a wrong one.
+    applied = any(finding.repair is not None and finding.repair.applied for finding in investigation.findings)
+    texts = Sources(sources, disk=not applied)
     if verbosity >= 0:
         lines = phase_lines(investigation, verbosity=verbosity, width=console.width, sources=sources, written=written)
         for number, name in PHASES.items():
-            if number not in already:
+            if number not in already and number in phases.attempted(investigation):
                 print_phase(_printer(console), number, name, lines[number], console.width)
         _blank(console)
     _diffs(investigation, console)
-    _conclusion(investigation, console, verbosity)
+    _conclusion(investigation, console, verbosity, texts)
     if verbosity > 0:
         _details(investigation, console)
     if investigation.reproduce:
@@ -86,27 +89,41 @@ def _printer(console: Console) -> Callable[[Text], None]:
     return lambda text: console.print(text, soft_wrap=True)
 
 
-def _conclusion(inv: Investigation, console: Console, verbosity: int) -> None:
-    """Outcome, and the verdict never without its bounds; with -q both in the outcome's one line."""
-    outcome = outcome_words(inv)
-    verdict = [verdict_words(inv.verdict), f"bounds: {bounds_words(inv.verdict.bounds)}"]
-    if verbosity < 0:
-        _labelled(console, "outcome", [" · ".join([outcome, *verdict])])
-        return
-    _labelled(console, "outcome", [outcome])
-    _labelled(console, "verdict", verdict)
-    _labelled(console, "note", list(inv.notes))
+def _conclusion(inv: Investigation, console: Console, verbosity: int, sources: Sources) -> None:
+    """Outcome, and the verdict never without its bounds."""
+    _labelled(console, "outcome", [outcome_words(inv, sources)])
+    _labelled(console, "verdict", _verdicts(inv))
+    if verbosity >= 0:
+        _labelled(console, "note", list(inv.notes))
 
 
-def outcome_words(inv: Investigation) -> str:
+def _verdicts(inv: Investigation) -> list[str]:
+    """What holds now: after a verified repair the patched program's verdict, and the search of the original second."""
+    lines = [
+        line
+        for finding in inv.findings
+        if finding.repair is not None and finding.repair.verified and finding.repair.verdict is not None
+        for line in (
+            f"patched: {verdict_words(finding.repair.verdict)}",
+            f"bounds: {bounds_words(finding.repair.verdict.bounds)}",
+        )
+    ]
+    if lines and inv.outcome == "repaired":
+        return [*lines, f"original: failed after {executed_words(inv.verdict)}"]
+    return [verdict_words(inv.verdict), f"bounds: {bounds_words(inv.verdict.bounds)}"]
+
+
+def outcome_words(inv: Investigation, sources: Sources | None = None) -> str:
     """The outcome's word and one sentence that claims what was shown and no more."""
-    what = "; ".join(dict.fromkeys(map(phases.finding_words, inv.findings))) or inv.cause
+    texts = sources if sources is not None else Sources()
+    what = "; ".join(dict.fromkeys(phases.finding_words(finding, texts) for finding in inv.findings)) or inv.cause
     reasons = "; ".join(dict.fromkeys(f.no_repair_reason for f in inv.findings if f.no_repair_reason))
+    judged = any(f.repair is not None and f.repair.candidates.generated for f in inv.findings)
     words = {
-        "clean": "clean: nothing failed",
+        "clean": f"clean: {inv.cause}" if phases.is_replay(inv) else "clean: nothing failed",
         "found": f"found: {what}",
         "repaired": f"repaired: {what} · {_verified(inv)}",
-        "no-repair": f"no repair: {what} · {reasons or 'every candidate was refused'}",
+        "no-repair": f"no repair: {what} · {reasons or ('every candidate was refused' if judged else 'no candidate was made')}",
         "not-a-race": f"not a race: {inv.cause}",
         "inconclusive": f"inconclusive: {inv.cause} · nothing is claimed",
         "error": f"error: {inv.cause}",

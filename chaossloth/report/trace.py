@@ -4,8 +4,10 @@ A trace holds every recorded access of every step; a person needs the few that d
 objects of the critical pair (with -v: to everything that two tasks share and one of them writes), and the suspensions
 during which another task touched them. The pair is marked ① and ② in both interleavings, so that the swap is seen.
 
-Failing and passing stand side by side where the width allows, else one above the other. Source text comes from the
-texts that were analysed, where the caller has them; the files on disk may have been patched since.
+Failing and passing stand side by side where the width allows, else one above the other. The source text is what a
+reader needs most, so it gets its columns first: names of files move to rows of their own, names of tasks lose what they
+have in common. Source text comes from the texts that were analysed, where the caller has them; the files on disk may
+have been patched since.
 """
 
 from __future__ import annotations
@@ -22,20 +24,27 @@ from chaossloth.report.text import MARK, clip, escape, pad, width_of
 __all__ = ["Sources", "interleavings", "stale_writes"]
 
 SIDE_BY_SIDE = 88  # narrower, two columns hold no readable source text
+_SOURCE = 16  # columns of source text, where a row needs them
+_REMARK = 9  # "suspended"
+_TASK = 12
 _LIMITS = {-1: 20, 0: 20, 1: 80}
 _VERBS = {"read": "reads", "write": "writes", "update": "updates"}
 _PAIR = "①②"
 
 
 class Sources:
-    """Lines of source files: given texts first, else the file on disk; "" where there is no such line."""
+    """Lines of source files: given texts first, else the file on disk; "" where there is no such line.
 
-    def __init__(self, texts: Mapping[str, str] | None = None) -> None:
+    disk: False where the files may have changed since the analysis, so that only the given texts count.
+    """
+
+    def __init__(self, texts: Mapping[str, str] | None = None, disk: bool = True) -> None:
         self._lines = {file: text.splitlines() for file, text in (texts or {}).items()}
+        self._disk = disk
 
     def line(self, file: str, number: int) -> str:
         if file not in self._lines:
-            self._lines[file] = self._read(file)
+            self._lines[file] = self._read(file) if self._disk else []
         lines = self._lines[file]
         return " ".join(lines[number - 1].split()) if 1 <= number <= len(lines) else ""
 
@@ -59,6 +68,7 @@ class Row:
     step: int
     proc: str = ""
     location: str = ""
+    name: str = ""
     mode: str = ""
     value: str | None = None
     pair: str = " "
@@ -72,18 +82,41 @@ def interleavings(finding: Finding, sources: Sources, width: int, verbosity: int
     passing = _rows(finding.trace.get("passing", ()), finding.critical_pair, verbosity)
     if not failing:
         return _pair_alone(finding.critical_pair, sources, width)
-    failing, passing = _mark(failing, finding.critical_pair), _mark(passing, finding.critical_pair)
-    failing, passing = _stale(failing), _stale(passing)
-    failing, passing = _shorten(failing, verbosity), _shorten(passing, verbosity)
-    beside = bool(passing) and width >= SIDE_BY_SIDE
-    column = (width - 5) // 2 if beside else width - 2
-    style = _Style.fitting([*failing, *passing], sources, column)
+    recorded = {row.location for row in [*failing, *passing] if row.value is not None}
+    failing, passing = (
+        _prepared(failing, finding, recorded, verbosity),
+        _prepared(passing, finding, recorded, verbosity),
+    )
+    both = [*failing, *passing]
+    column = (width - 5) // 2
+    style = _Style.fitting(both, sources, column)
+    beside = bool(passing) and width >= SIDE_BY_SIDE and style.readable
+    if not beside:
+        column = width - 2
+        style = _Style.fitting(both, sources, column)
     left = ["failing", *_format(failing, style, sources, column)]
     right = ["nearest passing", *_format(passing, style, sources, column)] if passing else []
     if not beside:
         return [f"  {line}" for line in left + right]
     pairs = zip_longest(left, right, fillvalue="")
     return [f"  {pad(a, column)} │ {b}".rstrip() for a, b in pairs]
+
+
+def _prepared(rows: list[Row], finding: Finding, recorded: set[str], verbosity: int) -> list[Row]:
+    return _shorten(_stale(_mark(_absent(rows, recorded), finding.critical_pair)), verbosity)
+
+
+def _absent(rows: list[Row], recorded: set[str]) -> list[Row]:
+    """Say "absent" where an item was read that was not there.
+
+    Known only of items whose value is recorded whenever there is one (`recorded`): there, no value means no item.
+    """
+    return [
+        replace(row, note=f"{row.note} absent")
+        if row.mode == "read" and row.value is None and row.name.endswith("]") and row.location in recorded
+        else row
+        for row in rows
+    ]
 
 
 def _pair_alone(pair: Sequence[CriticalAccess], sources: Sources, width: int) -> list[str]:
@@ -130,9 +163,8 @@ def _append(rows: list[Row], step: Step, access: Access) -> None:
     if last is not None and same and last.mode == "read" and access.mode != "read":
         rows[-1] = replace(last, note=f"{last.note}, {note}", mode="read+write", value=access.value)
     elif not (last is not None and same and last.note == note):
-        rows.append(
-            Row(step.task, at.file, at.line, note, step.index, step.proc, access.location, access.mode, access.value)
-        )
+        known = (access.location, access.name, access.mode, access.value)
+        rows.append(Row(step.task, at.file, at.line, note, step.index, step.proc, *known))
 
 
 def _contested(steps: Sequence[Step], pair: Sequence[CriticalAccess], verbosity: int) -> set[str]:
@@ -162,18 +194,27 @@ def _touched(steps: Sequence[Step], position: int, contested: set[str]) -> bool:
 
 
 def _mark(rows: list[Row], pair: Sequence[CriticalAccess]) -> list[Row]:
-    """Mark the pair: by step where the row has it, else the last row of that task, line and kind of access."""
+    """Mark the pair: of the rows of that task and line the one most like the critical access, else the last.
+
+    One line of one step may hold several accesses, and the passing interleaving has other steps and values; so step,
+    object, kind and value count in this order, as far as they agree.
+    """
     marked = list(rows)
     for critical, mark in zip(pair, _PAIR, strict=False):
         matches = [
-            index
+            (
+                row.step == critical.step,
+                row.name == critical.object,
+                critical.access in row.mode,
+                row.value == critical.value,
+                index,
+            )
             for index, row in enumerate(rows)
             if (row.task, row.line, row.file) == (critical.task, critical.line, critical.file) and row.mode
         ]
-        exact = [index for index in matches if rows[index].step == critical.step]
-        chosen = exact or matches
-        if chosen:
-            marked[chosen[-1]] = replace(marked[chosen[-1]], pair=mark)
+        if matches:
+            index = max(matches)[-1]
+            marked[index] = replace(marked[index], pair=mark)
     return marked
 
 
@@ -223,17 +264,27 @@ def stale_writes(finding: Finding) -> list[str]:
 
 
 def _shorten(rows: list[Row], verbosity: int) -> list[Row]:
-    """At most the limit for `verbosity`, keeping what surrounds the pair; a row says how many were left out."""
+    """At most the limit for `verbosity`: what surrounds the pair, and where each of its tasks came in.
+
+    A row says how many were left out.
+    """
     limit = _LIMITS.get(verbosity)
     if limit is None or len(rows) <= limit:
         return rows
-    wanted = {index for index, row in enumerate(rows) if row.pair != " " or row.stale}
-    keep: set[int] = set()
+    decisive = [index for index, row in enumerate(rows) if row.pair != " "]
+    wanted = decisive or [index for index, row in enumerate(rows) if row.stale] or [len(rows) - 1]
+    keep = set([*wanted, *_firsts(rows, wanted if decisive else range(len(rows)))][:limit])
+    wanted = wanted + [index for index, row in enumerate(rows) if row.stale]
     for distance in range(len(rows)):
-        for index in sorted(wanted or {len(rows) - 1}):
-            keep |= {i for i in (index - distance, index + distance) if 0 <= i < len(rows) and len(keep) < limit}
+        for index in sorted(wanted):
+            for near in (index - distance, index + distance):
+                if 0 <= near < len(rows) and len(keep) < limit:
+                    keep.add(near)
         if len(keep) >= limit:
             break
+    for index in range(1, len(rows) - 1):  # a row that says "1 more" would take the room of the row itself
+        if index not in keep and {index - 1, index + 1} <= keep:
+            keep.add(index)
     result: list[Row] = []
     missing = 0
     for index, row in enumerate(rows):
@@ -246,32 +297,85 @@ def _shorten(rows: list[Row], verbosity: int) -> list[Row]:
     return result + _gap(missing)
 
 
+def _firsts(rows: Sequence[Row], of: Iterable[int]) -> list[int]:
+    """Index of the first access of each task that has a row in `of`."""
+    procs = {rows[index].proc for index in of}
+    first: dict[str, int] = {}
+    for index, row in enumerate(rows):
+        if row.mode and row.proc in procs:
+            first.setdefault(row.proc, index)
+    return list(first.values())
+
+
 def _gap(missing: int) -> list[Row]:
-    return [Row("", "", 0, f"… {missing} more rows, shown with -vv", -1)] if missing else []
+    rows = "1 more row" if missing == 1 else f"{missing} more rows"
+    return [Row("", "", 0, f"… {rows}, shown with -vv", -1)] if missing else []
 
 
 @dataclass(frozen=True, slots=True)
 class _Style:
-    """Widths that all tables of one finding share. Source text and remark divide the room between them."""
+    """Widths that all tables of one finding share. Source text and remark divide the room between them.
 
+    files: "" for a single file, "inline" before the line's number, "rows" on a row of its own when it changes.
+    readable: whether both have the room that they need.
+    """
+
+    tasks: Mapping[str, str]
     task: int
     place: int
     source: int
     remark: int
-    several_files: bool
+    files: str
+    readable: bool
 
     @classmethod
     def fitting(cls, rows: Sequence[Row], sources: Sources, width: int) -> _Style:
         real = [row for row in rows if row.line]
         several = len({row.file for row in real}) > 1
-        task = min(12, _widest(escape(row.task) for row in real))
-        place = _widest(_place(row, several) for row in real)
+        style = cls._with_files(real, sources, width, "inline" if several else "")
+        return style if style.readable or not several else cls._with_files(real, sources, width, "rows")
+
+    @classmethod
+    def _with_files(cls, rows: Sequence[Row], sources: Sources, width: int, files: str) -> _Style:
+        tasks = _task_names({row.task for row in rows})
+        task = _widest(tasks.values())
+        place = _widest(_place(row, files == "inline") for row in rows)
         room = width - (2 + task + 1 + place + 1)
-        source = _widest(escape(sources.line(row.file, row.line)) for row in real)
-        full, brief = (_widest(_remark(row, form) for row in real) for form in (0, 2))
+        wanted = source = _widest(escape(sources.line(row.file, row.line)) for row in rows)
+        full, brief = (_widest(_remark(row, form) for row in rows) for form in (0, 2))
         if source + 2 + full > room:  # the short remarks, and not more than half of the room for them
             source = min(source, room - 2 - min(brief, max(12, room // 2)))
-        return cls(task, place, max(4, source), max(4, room - 2 - max(4, source)), several)
+        source = max(4, source, min(wanted, _SOURCE, room - 2 - _REMARK))
+        remark = max(4, room - 2 - source)
+        readable = source >= min(wanted, _SOURCE) and remark >= min(brief, _REMARK)
+        return cls(tasks, task, place, source, remark, files, readable)
+
+
+def _task_names(tasks: Iterable[str]) -> dict[str, str]:
+    """Short names that stay apart: without the class where that is enough, else cut before their number (" #2")."""
+    full = {task: escape(task) for task in tasks}
+    last = {task: _without_class(name) if width_of(name) > _TASK else name for task, name in full.items()}
+    if len(set(last.values())) == len(last):
+        full = last
+    cut = {}
+    for task, name in full.items():
+        head, hash_, number = name.rpartition(" #")
+        tail = f" #{number}" if hash_ and number.isdecimal() else ""
+        cut[task] = clip(head, _TASK - len(tail)) + tail if tail else clip(name, _TASK)
+    if len(set(cut.values())) == len(cut):
+        return cut
+    return {task: name if width_of(name) <= _TASK else _middle(name) for task, name in full.items()}
+
+
+def _without_class(name: str) -> str:
+    head, _, number = name.partition(" #")
+    return head.rpartition(".")[2] + (f" #{number}" if number else "")
+
+
+def _middle(name: str) -> str:
+    """Begin and end: names that begin alike mostly end differently."""
+    half = _TASK // 2
+    return clip(name, half) + name[-(_TASK - half) :]
 
 
 def _widest(texts: Iterable[str]) -> int:
@@ -285,11 +389,15 @@ def _place(row: Row, several_files: bool) -> str:
 def _format(rows: Sequence[Row], style: _Style, sources: Sources, width: int) -> list[str]:
     """Rows as text: pair mark, task, line, source, what happened."""
     lines = []
+    file = ""
     for row in rows:
         if not row.line:
             lines.append(clip(row.note, width))
             continue
-        head = f"{row.pair} {pad(escape(row.task), style.task)} {pad(_place(row, style.several_files), style.place)} "
+        if style.files == "rows" and row.file != file:
+            file = row.file
+            lines.append(clip(f"{escape(PurePath(file).name)}:", width))
+        head = f"{row.pair} {pad(style.tasks[row.task], style.task)} {pad(_place(row, style.files == 'inline'), style.place)} "
         text = pad(escape(sources.line(row.file, row.line)), style.source)
         lines.append(clip((head + text + "  " + _fitted(row, style.remark)).rstrip(), width))
     return lines

@@ -7,7 +7,17 @@ from collections.abc import Iterable
 
 from chaossloth.evidence import Bounds, Frame, Verdict
 
-__all__ = ["bounds_words", "count", "duration", "joined", "place", "shortened", "shown_path", "verdict_words"]
+__all__ = [
+    "bounds_words",
+    "count",
+    "duration",
+    "executed_words",
+    "joined",
+    "place",
+    "shortened",
+    "shown_path",
+    "verdict_words",
+]
 
 _MESSAGE = 300  # characters of a subject's message that a report repeats; JSON has all of it
 
@@ -47,21 +57,30 @@ def shown_path(path: str) -> str:
 
 def verdict_words(verdict: Verdict) -> str:
     """The word, and what was executed; `bounds_words` goes beside it, always."""
-    executed = count(verdict.executions, "execution")
-    if verdict.executions_by_label:
-        executed += f" ({joined(f'{k} {n}' for k, n in verdict.executions_by_label.items())})"
-    distinct = count(_distinct(verdict), "inequivalent interleaving")
+    executed = executed_words(verdict)
+    ran = f"failure found after {executed}" if verdict.failures else executed
+    number = _distinct(verdict)
+    distinct = "the only interleaving" if number == 1 else f"all {number} inequivalent interleavings"
+    unfinished = "" if verdict.failures else ", search not finished"
     words = {
-        "proven": f"all {distinct} within the bounds executed · {executed}",
-        "bounded": f"{executed}, search not finished{_share(verdict)}",
-        "sampled": f"natural runs only · {executed}",
-        "unobservable": f"{executed}, but the recorder cannot see {joined(verdict.unobservable) or 'all of it'}",
-        "inconclusive": f"{executed}; nothing is claimed",
+        "proven": f"{distinct} within the bounds executed · {ran}",
+        "bounded": f"{ran}{unfinished}{_share(verdict)}",
+        "sampled": f"natural runs only · {ran}",
+        "unobservable": f"{ran}, but the recorder cannot see {joined(verdict.unobservable) or 'all of it'}",
+        "inconclusive": f"{ran}; nothing is claimed",
     }
     parts = [f"{verdict.word.upper()}: {words[verdict.word]}", f"{verdict.failures} failed"]
     if verdict.unobservable and verdict.word != "unobservable":
         parts.append(f"not observed: {joined(verdict.unobservable)}")
     return " · ".join([*parts, verdict.pct_floor] if verdict.pct_floor else parts)
+
+
+def executed_words(verdict: Verdict) -> str:
+    """How many executions, and of which label."""
+    executed = count(verdict.executions, "execution")
+    if not verdict.executions_by_label:
+        return executed
+    return f"{executed} ({joined(f'{label} {number}' for label, number in verdict.executions_by_label.items())})"
 
 
 def _distinct(verdict: Verdict) -> int:

@@ -29,7 +29,16 @@ from typing import Any
 
 from chaossloth.errors import UsageError
 
-__all__ = ["Arguments", "Recipe", "candidates", "constructor_candidates", "parse_literals", "required_parameters"]
+__all__ = [
+    "Arguments",
+    "Recipe",
+    "args_example",
+    "candidates",
+    "constructor_candidates",
+    "number_recipe",
+    "parse_literals",
+    "required_parameters",
+]
 
 Namespace = Callable[[], Mapping[str, Any]]
 
@@ -67,6 +76,19 @@ class Arguments:
 
 def _literal(value: Any, text: str | None = None) -> Recipe:
     return Recipe(repr(value) if text is None else text, lambda _namespace: copy.deepcopy(value))
+
+
+def number_recipe(recipe: Recipe, number: int | float) -> Recipe | None:
+    """The recipe for `number` in place of a plain 1 or 1.0, in the type of the one replaced; None for others."""
+    if recipe.text == "1" and number == int(number):
+        return _literal(int(number))
+    return _literal(float(number)) if recipe.text == "1.0" else None
+
+
+def args_example(count: int) -> str:
+    """What to write for `count` parameters: --args "(1, 'x')"."""
+    values = [("1", "'x'", "2", "'y'")[i % 4] for i in range(max(1, count))]
+    return f'--args "({", ".join(values)}{"," if len(values) == 1 else ""})"'
 
 
 def parse_literals(texts: Sequence[str]) -> list[Arguments]:

@@ -3,7 +3,10 @@
 The calls run as tasks named "A", "B", ... that are created together, as `asyncio.gather` would do; when all are done
 the main task reads results and object state. The same driver, one task after the other, yields the sequential outcomes
 that the oracle allows. Background tasks which the calls leave behind are waited for before the state is read if they
-came to an end in every sequential run; else in none, so that both sides are read alike.
+came to an end in every sequential run; else in none, so that both sides are read alike. What is ready then (a done
+callback that cleans up) is let run first: that it comes after the last call and not before is no difference.
+Every execution, sequential or concurrent, starts from modules that nobody has used: a cache on a class or in a module
+that one run fills would make the next one another program.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from typing import Any, NoReturn
 from chaossloth.errors import ChaosSlothError, ToolError, UsageError
 from chaossloth.subject.arguments import (
     Arguments,
+    args_example,
     candidates,
     constructor_candidates,
     parse_literals,
@@ -40,15 +44,17 @@ from chaossloth.subject.running import (
     resolve,
 )
 
+from chaossloth.subject.sharpening import ending, ends_alike, largest_number, with_number
+
 __all__ = ["CallSpec", "ConcurrentCalls", "Observed"]
 
 _SETTLE_S = 0.05
 _SETTLE_ROUNDS = 20
+_MAX_YIELDS = 20  # more than a fair scheduler may pass a ready callback over
 _CONSTRUCTOR_TRIES = 6
 _TRY_SEEDS = (1, 2, 3)  # a call may fail by chance
 _SEEDS = (1, 2)
 _MORE_SEEDS = tuple(range(3, 17))  # for the first order only: randomness that two draws may not show
-_REMEDY_ARGS = "pass arguments with --args \"(1, 'x')\", or "
 _REMEDY_SETUP = "give a prepared object with --setup module:function"
 
 
@@ -99,6 +105,7 @@ class ConcurrentCalls:
         self._arguments: tuple[Arguments, ...] = ()
         self._settles = True
         self._blocked: list[str] = []
+        self._sharpened = ""
         if spec.setup is not None:
             _setup_function(source, spec.setup)
 
@@ -114,25 +121,31 @@ class ConcurrentCalls:
         del tasks
         if self._settles:
             await self._settle(before, timeout=None)
+        await _let_ready_run()
         return self._observe(owner, results)
 
     async def _sequential(self, order: Sequence[int]) -> _SerialRun:
         """One sequential order."""
         before = asyncio.all_tasks()
         owner = await self._make_object()
-        loop = asyncio.get_running_loop()
-        results: list[Any] = [None] * len(self.labels)
-        for index in order:
-            task = loop.create_task(self._call(owner, index), name=self.labels[index])
-            (results[index],) = await asyncio.gather(task, return_exceptions=True)
-            del task
+        results = await self._one_after_another(owner, order)
         settled = await self._settle(before, timeout=_SETTLE_S)
+        await _let_ready_run()
         renamings, _ = relabellings(self._groups())
         flats = []
         for renaming in renamings:
             moved = [results[renaming.index(i)] for i in range(len(results))]
             flats.append(self._observe(owner, moved).flat)
         return flats, self._observe(owner, results).raised, settled
+
+    async def _one_after_another(self, owner: Any, order: Sequence[int]) -> list[Any]:
+        loop = asyncio.get_running_loop()
+        results: list[Any] = [None] * len(self.labels)
+        for index in order:
+            task = loop.create_task(self._call(owner, index), name=self.labels[index])
+            (results[index],) = await asyncio.gather(task, return_exceptions=True)
+            del task
+        return results
 
     def _call(self, owner: Any, index: int) -> Coroutine[Any, Any, Any]:
         """The coroutine of one call: the method's own where it is one, so that the task is the method's task."""
@@ -207,20 +220,60 @@ class ConcurrentCalls:
         return [keys.index(key) for key in keys]
 
     def prepare(self, run: Runner) -> None:
-        """Choose the arguments (once), then execute the sequential orders, each with two seeds.
+        """Choose the arguments (once), then execute the sequential orders, each with two seeds; all on fresh modules.
 
-        Where the two runs differ, state of the module or the class may have survived the first: then all is done again
-        with the module executed anew before each run. What still differs is left out of the comparison.
+        What differs between the runs of one order is left out of the comparison. The modules are fresh afterwards.
         """
+        run = _Fresh(self.source, run)
         if not self._arguments:
             self._choose_arguments(run)
-        serial = self._run_orders(run, fresh=False)
-        if serial.unstable_names():
-            serial = self._run_orders(run, fresh=True)
-        self.serial = serial
-        self._take_notes(serial)
+            self._sharpen(run)
+        self.serial = self._run_orders(run)
+        self.source.reload()
+        self._take_notes(self.serial)
 
-    def _run_orders(self, run: Runner, fresh: bool) -> SerialOutcomes:
+    def _sharpen(self, run: Runner) -> None:
+        """Take the largest number of the fresh object as an argument where that makes calls end differently."""
+        self._sharpened = ""
+        if self._given or len(self.labels) < 2:
+            return
+        number, plain = self._try_endings(run)
+        if number is None or plain is None or not ends_alike(self.methods, plain):
+            return
+        first = self._arguments
+        for method in dict.fromkeys(self.methods):
+            at = self.methods.index(method)
+            for changed in with_number(first[at], number):
+                self._arguments = tuple(
+                    changed if m == method else a for m, a in zip(self.methods, first, strict=True)
+                )
+                _, endings = self._try_endings(run)
+                if endings is not None and endings[at] == plain[at] and not ends_alike(self.methods, endings):
+                    self._sharpened = (
+                        f"{method}({changed.text}) rather than {method}({first[at].text}), "
+                        "after which every call ends alike"
+                    )
+                    return
+        self._arguments = first
+
+    def _try_endings(self, run: Runner) -> tuple[int | float | None, list[str] | None]:
+        """The largest number of the fresh object, and how each call ends one after another; None when that fails."""
+
+        async def attempt() -> tuple[int | float | None, list[str]]:
+            owner = await self._make_object()
+            number = largest_number(owner)
+            results = await self._one_after_another(owner, range(len(self.labels)))
+            return number, [ending(result) for result in results]
+
+        try:
+            found: tuple[int | float | None, list[str]] = run(attempt(), _SEEDS[0])
+        except (MemoryError, KeyboardInterrupt, ChaosSlothError):
+            raise
+        except BaseException:  # as in `_run_order`: then nothing is known, and the first arguments stay
+            return None, None
+        return found
+
+    def _run_orders(self, run: Runner) -> SerialOutcomes:
         orders, complete = sequential_orders(self._groups())
         _, all_names = relabellings(self._groups())
         serial = SerialOutcomes(complete and all_names, call_labels=self.labels)
@@ -231,7 +284,7 @@ class ConcurrentCalls:
         for order in orders:
             runs: list[_SerialRun] = []
             for seed in seeds:
-                if (result := self._run_order(run, order, seed, fresh)) is None:
+                if (result := self._run_order(run, order, seed)) is None:
                     break
                 runs.append(result)
             if len(runs) < len(seeds):
@@ -248,9 +301,7 @@ class ConcurrentCalls:
             self._refuse_failing(failed[0])
         return serial
 
-    def _run_order(self, run: Runner, order: Sequence[int], seed: int, fresh: bool) -> _SerialRun | None:
-        if fresh:
-            self.source.reload()
+    def _run_order(self, run: Runner, order: Sequence[int], seed: int) -> _SerialRun | None:
         try:
             result: _SerialRun = run(self._sequential(order), seed)
         except (MemoryError, KeyboardInterrupt, ChaosSlothError):
@@ -269,6 +320,8 @@ class ConcurrentCalls:
 
     def _take_notes(self, serial: SerialOutcomes) -> None:
         self.notes = [f"calls: {self._argument_summary()}"]
+        if self._sharpened:
+            self.notes.append(f"arguments: {self._sharpened}")
         if serial.unstable_names():
             names = ", ".join(serial.unstable_names())
             self.notes.append(f"not compared, because it differs between equal sequential runs: {names}")
@@ -283,14 +336,16 @@ class ConcurrentCalls:
         calls = [f"{m}({a.text})" for m, a in zip(self.methods, self._arguments, strict=True)]
         made = f"--setup {self._setup}" if self._setup else f"{self.cls_name}({self._constructor.text})"
         sources = ", ".join(dict.fromkeys(a.source for a in self._arguments if a.text))
-        chosen = f" (arguments from {sources})" if sources else ""
+        only = "" if self._given else "; only these arguments were tried"
+        chosen = f" (arguments from {sources}{only})" if sources else ""
         return f"{', '.join(dict.fromkeys(calls))} on {made}{chosen}"
 
     def _refuse_failing(self, failure: Raised) -> NoReturn:
         index = self.labels.index(failure.label)
         call = f"{self.cls_name}.{self.methods[index]}({self._arguments[index].text})"
         text = f"{failure.type}{': ' + failure.text.splitlines()[0] if failure.text else ''}"
-        remedy = (_REMEDY_ARGS if self._arguments[index].text else "") + _REMEDY_SETUP
+        count = len(self._arguments[index].positional) + len(self._arguments[index].named)
+        remedy = (_remedy_args(count) if count else "") + _REMEDY_SETUP
         raise UsageError(f"every call raises even when it runs alone: {call} raises {text}; {remedy}")
 
     def _choose_arguments(self, run: Runner) -> None:
@@ -401,8 +456,40 @@ class ConcurrentCalls:
             raise UsageError(f"{name}() raises even when it runs alone: {_shown(error)}; {remedy}")
         listed = ", ".join(names)
         raise UsageError(
-            f"no value found for {listed} that {name} accepts: {_shown(error)}; {_REMEDY_ARGS}{_REMEDY_SETUP}"
+            f"no value found for {listed} that {name} accepts: {_shown(error)}; {_remedy_args(len(names))}{_REMEDY_SETUP}"
         )
+
+
+class _Fresh:
+    """A runner that executes the subject's modules anew before each run."""
+
+    def __init__(self, source: ModuleSource, run: Runner) -> None:
+        self._source, self._run = source, run
+
+    def __call__(self, coro: Coroutine[Any, Any, Any], seed: int, /) -> Any:
+        try:
+            self._source.reload()
+        except BaseException:
+            coro.close()
+            raise
+        return self._run(coro, seed)
+
+
+async def _let_ready_run() -> None:
+    """Let what is ready run, and what that makes ready, until nothing is; given up after some rounds.
+
+    On a loop that does not show its ready queue, that number of rounds.
+    """
+    loop = asyncio.get_running_loop()
+    for _ in range(_MAX_YIELDS):
+        ready = getattr(loop, "_ready", None)
+        if ready is not None and all(handle._cancelled for handle in ready):
+            return
+        await asyncio.sleep(0)
+
+
+def _remedy_args(count: int) -> str:
+    return f"pass arguments with {args_example(count)}, or "
 
 
 def _attempt(run: Runner, coro: Coroutine[Any, Any, None], seed: int) -> BaseException | None:

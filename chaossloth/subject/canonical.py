@@ -129,7 +129,7 @@ class Walker:
     def add(self, root: str, value: object) -> None:
         """Flatten `value` under the path (root,)."""
         if not self._visit((root,), value):
-            self.flat[(root,)] = ("none",)
+            self.flat.setdefault((root,), ("none",))
 
     def _visit(self, path: Path, value: object) -> bool:
         """Add leaves for `value`; False when it holds nothing observable."""
@@ -181,13 +181,18 @@ class Walker:
         items = self._items(value)
         if items is None:
             return self._visit_object(path, value)
+        known = len(self.flat)
         kept = empty = 0
         for part, item in items:
             empty += 1
             kept += self._visit((*path, part), item)
         attributes = self._visit_attributes(path, value)
         if empty and not kept and not attributes:
-            return False  # a container of primitives only
+            # Primitives only: no state for whoever holds it, but not to be taken for something that is missing.
+            for inner in list(self.flat)[known:]:
+                del self.flat[inner]
+            self.flat[path] = ("primitives", qualified(type(value)))
+            return False
         self.flat[path] = ("container", qualified(type(value)), kept)
         return True
 
@@ -236,6 +241,7 @@ class Walker:
             if not isinstance(member, _NO_STATE) or isinstance(member, type):
                 members.append(self._key_text(member))
         if len(value) and not members:
+            self.flat[path] = ("primitives", qualified(type(value)))
             return False
         self.flat[path] = ("set", qualified(type(value)), tuple(sorted(members)))
         return True
@@ -377,6 +383,8 @@ def show_leaf(leaf: object) -> str:
         case ("container", cls, size):
             name = str(cls).rpartition(".")[2]
             return f"a {name} of {size}" if size else f"an empty {name}"
+        case ("primitives", cls):
+            return f"a {str(cls).rpartition('.')[2]} that holds only tasks, locks or functions"
         case ("set", cls, ()):
             return f"an empty {str(cls).rpartition('.')[2]}"
         case ("set", _, members) if isinstance(members, tuple):

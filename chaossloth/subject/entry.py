@@ -68,11 +68,13 @@ class Program:
         return self.starter()
 
     def prepare(self, run: Runner) -> None:
-        """Choose arguments and compute the allowed outcomes ("calls"); nothing to do for other kinds.
+        """Choose arguments and compute the allowed outcomes ("calls"). The subject's modules are fresh afterwards.
 
         Raises UsageError when no arguments are found that a sequential call accepts.
         """
-        if self.calls is not None:
+        if self.calls is None:
+            self.source.reload()  # another choice may have been executed on them before
+        else:
             self.calls.prepare(run)
             self.arguments = self.calls.argument_texts()
             self.notes = list(self.calls.notes)
@@ -130,6 +132,11 @@ def build_program(
         if program.calls is not None and like is not None and like.calls is not None:
             program.calls.use_arguments_of(like.calls)
         return program
+    if spec.setup is not None:
+        raise UsageError(
+            f"--setup {spec.setup} makes the object for concurrent calls, but {choice.name} is run as it is; "
+            "name what to call with --cls and --method, or leave --setup out"
+        )
     if choice.kind == "test-method":
         return _build_test_method(choice, source)
     function = resolve(source.module, choice.name)

@@ -185,7 +185,7 @@ class SerialOutcomes:
 
     def _sentence(self, part: Flat, nearest: Flat, different: Sequence[Path]) -> str:
         leaves = _telling(part, nearest, different)
-        shown = [self._difference(part, path) for path in leaves[:_SHOWN]]
+        shown = [self._difference(part, path, _entries(part, nearest, path, different)) for path in leaves[:_SHOWN]]
         if len(leaves) > _SHOWN:
             shown.append(f"and {len(leaves) - _SHOWN} more differ")
         text = "; ".join(shown)
@@ -193,13 +193,14 @@ class SerialOutcomes:
             text += f" (compared with {self.orders} sampled sequential orders, not all)"
         return text
 
-    def _difference(self, part: Flat, path: Path) -> str:
-        values = sorted({show_leaf(flat.get(path)) for flat in self.known.values()})
-        now = show_leaf(part.get(path))
+    def _difference(self, part: Flat, path: Path, entries: str) -> str:
+        values = sorted({_leaf_text(flat, path) for flat in self.known.values()})
+        now = _leaf_text(part, path)
+        shown = f"{show_path(path)} is {now}{f' ({entries})' if entries else ''}"
         if now in values:
             # The value itself is possible, but not together with the others.
-            return f"{show_path(path)} is {now}, which no sequential order has together with the rest"
-        return f"{show_path(path)} is {now}; one after another it is {' or '.join(values[:4])}"
+            return f"{shown}, which no sequential order has together with the rest"
+        return f"{shown}; one after another it is {' or '.join(values[:4])}"
 
 
 def _differences(one: Flat, two: Flat) -> set[Path]:
@@ -207,11 +208,42 @@ def _differences(one: Flat, two: Flat) -> set[Path]:
 
 
 def _telling(one: Flat, two: Flat, different: Sequence[Path]) -> list[Path]:
-    """The differing paths worth showing: a child instead of the container whose length differs with it; but the
-    parent alone where it is another kind of thing (its children then have no counterpart)."""
-    other_kind = {p for p in different if p in one and p in two and one[p][0] != two[p][0]}
-    kept = [p for p in different if not any(p[:n] in other_kind for n in range(1, len(p)))]
-    return [p for p in kept if not any(q[: len(p)] == p and len(q) > len(p) for q in kept)]
+    """The differing paths worth showing.
+
+    Where both sides have a thing, what differs inside it is shown instead of it. What only one side has is shown by
+    the outermost thing that differs because of it: the missing thing itself, or the container of another length, or
+    the one of another kind (whose parts have no counterpart).
+    """
+    one_sided = {p for p in different if p not in one or p not in two}
+    other_kind = {p for p in different if p not in one_sided and one[p][0] != two[p][0]}
+    kept = [p for p in different if not any(p[:n] in one_sided or p[:n] in other_kind for n in range(1, len(p)))]
+    holders = {p[:-1] for p in kept if p in one_sided}.intersection(kept)
+    shown = [p for p in kept if p not in one_sided or p[:-1] not in holders]
+    return [p for p in shown if p in holders or not any(q[: len(p)] == p and len(q) > len(p) for q in shown)]
+
+
+def _entries(one: Flat, two: Flat, holder: Path, different: Sequence[Path]) -> str:
+    """Which entries of a container only one side has: "['b'] is missing, ['c'] is new"; "" when there are none."""
+    if holder not in one or holder not in two or one[holder][0] != two[holder][0]:
+        return ""
+    own = [p for p in different if p[:-1] == holder]
+    missing = [p[-1] for p in own if p not in one]
+    new = [p[-1] for p in own if p not in two]
+    said = [(missing, "missing"), (new, "new")]
+    return ", ".join(
+        f"{', '.join(names[:_SHOWN])}{' and more' if len(names) > _SHOWN else ''} "
+        f"{'is' if len(names) == 1 else 'are'} {word}"
+        for names, word in said
+        if names
+    )
+
+
+def _leaf_text(flat: Flat, path: Path) -> str:
+    """The value at a path; where it is missing, the outermost thing that is missing with it."""
+    gone = next((path[:n] for n in range(1, len(path)) if path[:n] not in flat), None)
+    if gone is None:
+        return show_leaf(flat.get(path))
+    return f"absent with {show_path(gone)}"
 
 
 def _is_result(path: Path, labels: Sequence[str]) -> bool:
@@ -259,4 +291,5 @@ def _without_idle(part: Flat, before: SerialOutcomes) -> Flat:
 def _idle(leaf: object) -> bool:
     if not isinstance(leaf, tuple) or len(leaf) < 2:
         return False
-    return leaf[-1] is None or leaf[-1] is False or (leaf[0] == "container" and leaf[-1] == 0) or leaf[-1] == ()
+    empty = leaf[0] == "primitives" or (leaf[0] == "container" and leaf[-1] == 0) or leaf[-1] == ()
+    return empty or leaf[-1] is None or leaf[-1] is False

@@ -117,7 +117,9 @@ def test_paths_read_like_source() -> None:
         ("at 0x7f0a12345678", "at 0x7f0affffffff", True),
         (Box(f=len), Box(f=print), True),
         (Box(x=1), Box(x=1, lock=asyncio.Lock()), True),
-        (Box(x=1), Box(x=1, locks={"a": asyncio.Lock()}, log=logging.getLogger("a"), t=threading.Lock()), True),
+        (Box(x=1), Box(x=1, log=logging.getLogger("a"), t=threading.Lock()), True),
+        (Box(x={"a": asyncio.Lock()}), Box(x={"a": asyncio.Lock(), "b": asyncio.Lock()}), True),
+        (Box(x={"a": asyncio.Lock()}), Box(x={}), False),
         (Box(x=1), Box(x=1, part=functools.partial(print)), True),
         (Box(x=1), Box(x=1, cache={}), False),
     ],
@@ -229,9 +231,41 @@ def test_values_possible_alone_but_not_together() -> None:
     assert message.endswith("which no sequential order has together with the rest")
 
 
-def test_a_missing_entry_is_shown_rather_than_the_length() -> None:
-    serial = outcomes((state(row={"a": 1, "b": 2}),) * 2)
-    assert serial.judge(state(row={"a": 1})).message == "Wallet.row['b'] is absent; one after another it is 2"
+DIFFERENCES = {
+    "an entry is missing": (
+        {"row": {"a": 1}},
+        {"row": {"a": 1, "b": 2}},
+        "Wallet.row is a dict of 1 (['b'] is missing); one after another it is a dict of 2",
+    ),
+    "an entry too many, with what is in it": (
+        {"history": [("w", 1), ("w", 1)]},
+        {"history": [("w", 1)]},
+        "Wallet.history is a list of 2 ([1] is new); one after another it is a list of 1",
+    ),
+    "another entry": (
+        {"row": {"a": 1}},
+        {"row": {"b": 2}},
+        "Wallet.row['a'] is 1; one after another it is absent; Wallet.row['b'] is absent; one after another it is 2",
+    ),
+    "an entry is missing and another differs": (
+        {"row": {"a": 9}},
+        {"row": {"a": 1, "b": 2}},
+        "Wallet.row is a dict of 1 (['b'] is missing); one after another it is a dict of 2; "
+        "Wallet.row['a'] is 9; one after another it is 1",
+    ),
+    "tasks only": (
+        {"inflight": {"k": asyncio.Event()}},
+        {"inflight": {}},
+        "Wallet.inflight is a dict that holds only tasks, locks or functions; one after another it is an empty dict",
+    ),
+    "an attribute": ({}, {"gold": 1}, "Wallet.gold is absent; one after another it is 1"),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENCES)
+def test_the_outermost_thing_that_differs_is_named(name: str) -> None:
+    now, then, message = DIFFERENCES[name]
+    assert outcomes((state(**then),) * 2).judge(state(**now)).message == message
 
 
 def test_unstable_paths_are_dropped_and_named() -> None:
@@ -271,6 +305,7 @@ def test_changed_behaviour_in_sequence() -> None:
     before = outcomes((state(gold=1),) * 2)
     assert different_behaviour(before, outcomes((state(gold=1, _lock=asyncio.Lock()),) * 2)) is None
     assert different_behaviour(before, outcomes((state(gold=1, _inflight={}, _busy=None),) * 2)) is None
+    assert different_behaviour(before, outcomes((state(gold=1, _locks={"a": asyncio.Lock()}),) * 2)) is None
     assert different_behaviour(before, outcomes((state(gold=2),) * 2)) == "Wallet.gold becomes 2; before the change 1"
     assert different_behaviour(before, outcomes((state(gold=1, log=["x"]),) * 2)) is not None
     two = outcomes((state(gold=1),) * 2, (state(gold=2),) * 2)
