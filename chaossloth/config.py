@@ -291,7 +291,7 @@ def command_line(options: Options, replay: str | None = None) -> tuple[str, ...]
             continue
         for item in value if isinstance(value, tuple) else (value,):
             parts += [flag, f"{item:g}" if isinstance(item, float) else str(item)]
-    if not options.repair:
+    if not options.repair and options.replay is None:  # a replay repairs nothing anyhow
         parts.append("--no-repair")
     token = replay if replay is not None else options.replay
     if token is not None:

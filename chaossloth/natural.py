@@ -2,7 +2,8 @@
 
 Chance may reveal a defect here, so the baseline must not be perturbed: hooks are per task step only, nothing is
 delayed, nothing is seeded. What the hooks cost is measured, not assumed: hooked and bare runs alternate with the same
-draws, and the median of the ratios of their durations is reported.
+draws, and the median of the ratios of their durations is reported, but only where that is a measurement: runs of at
+least 5 ms, and ratios that agree with each other. Runs of a millisecond differ more by chance than by the hooks.
 
 How a run is judged: first by what stopped it (deadlock, livelock), then by the program, then by what was left behind (a
 task that died and that nobody looked at, a pending task that was garbage-collected). "Never retrieved" is computed when
@@ -16,7 +17,7 @@ import statistics
 import threading
 import traceback
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,9 +28,12 @@ from chaossloth.loop.stock import Program, StockRun
 from chaossloth.loop.virtual import real_monotonic, sources
 from chaossloth.starvation import Watchdog
 
-__all__ = ["NaturalSample", "judge_run", "sample"]
+__all__ = ["NaturalSample", "judge_run", "overhead_of", "sample"]
 
 _OVERHEAD_PAIRS = 5
+_OVERHEAD_MIN_PAIRS = 3
+_OVERHEAD_MIN_RUN_S = 0.005
+_OVERHEAD_MAX_SPREAD = 0.10  # interquartile range of the ratios
 _OVERHEAD_BUDGET_S = 1.0
 _MAX_WAITING = 6  # tasks named in a deadlock's sentence
 
@@ -38,9 +42,10 @@ _MAX_WAITING = 6  # tasks named in a deadlock's sentence
 class NaturalSample:
     """What natural runs showed.
 
-    natural: counts, interval, overhead. telemetry: µs suspended per await site and run. starvation: long steps.
-    longest_step_ms: None when no task made a step. outcomes, durations_s, switches (steps of tasks) and
-    ready_latency_us (longest time from the poll to the step): one per run.
+    natural: counts, interval, overhead (None where it is not measurable, see `overhead_of`).
+    telemetry: µs suspended per await site and run. starvation: long steps. longest_step_ms: None when no task made a
+    step. outcomes, durations_s, switches (steps of tasks) and ready_latency_us (longest time from the poll to the
+    step): one per run.
     """
 
     natural: Natural
@@ -200,17 +205,32 @@ def _origin(error: BaseException, is_subject: Callable[[str], bool]) -> Frame | 
 def _overhead(
     program: Program, tally: _Tally, is_subject: Callable[[str], bool], limit_s: float, watchdog: Watchdog
 ) -> float | None:
-    """Median ratio of durations, hooked to bare, minus 1. None when a run is too long, or stops, for the budget."""
+    """What the hooks cost (`overhead_of`). None too when a run stops, or is too short or too long for the budget."""
     if tally.aborted is not None or not tally.durations or any(o.failure == "livelock" for o in tally.outcomes):
         return None
+    if statistics.median(tally.durations) < _OVERHEAD_MIN_RUN_S:
+        return None
     budget = _OVERHEAD_BUDGET_S - 2 * statistics.median(tally.durations)
-    ratios: list[float] = []
+    pairs: list[tuple[float, float]] = []
     begun = real_monotonic()
-    while len(ratios) < _OVERHEAD_PAIRS and real_monotonic() - begun < budget:
-        order = (True, False) if len(ratios) % 2 else (False, True)
-        seconds = {hooked: _timed(program, is_subject, limit_s, len(ratios), watchdog, hooked) for hooked in order}
-        ratios.append(seconds[True] / seconds[False])
-    return statistics.median(ratios) - 1 if ratios else None
+    while len(pairs) < _OVERHEAD_PAIRS and real_monotonic() - begun < budget:
+        order = (True, False) if len(pairs) % 2 else (False, True)
+        seconds = {hooked: _timed(program, is_subject, limit_s, len(pairs), watchdog, hooked) for hooked in order}
+        pairs.append((seconds[True], seconds[False]))
+    return overhead_of(pairs)
+
+
+def overhead_of(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """Median of hooked / bare - 1 over pairs of durations (hooked, bare) in seconds.
+
+    None where that says more about chance than about the hooks: fewer than 3 pairs, a median bare run below 5 ms, or
+    ratios whose interquartile range is 10 percentage points or more.
+    """
+    if len(pairs) < _OVERHEAD_MIN_PAIRS or statistics.median(bare for _, bare in pairs) < _OVERHEAD_MIN_RUN_S:
+        return None
+    ratios = [hooked / bare for hooked, bare in pairs]
+    first, _, third = statistics.quantiles(ratios, n=4, method="inclusive")
+    return statistics.median(ratios) - 1 if third - first < _OVERHEAD_MAX_SPREAD else None
 
 
 def _timed(

@@ -115,14 +115,13 @@ def duplicate_work(
     and more often than any sequential run does: a second connection opened and thrown away passes an assertion, and a
     card charged twice does, and both are still wrong.
 
-    own: the class that was patched and the scenario; what these do themselves is their own affair. Empty: none.
+    own: the patched functions and the scenario; what these do themselves is their own affair. Empty: none.
     """
     failure = original.failure
     guided = Guided(failure.run.order, failure.run.extended)
     execution = executor.execute(guided, executor.model(failure.schedule.label), failure.schedule.seed, detail=True)
     for function, count in work(to_trace(execution, executor.is_subject)).items():
-        scope = function.rpartition(".")[0].removesuffix(".<locals>")
-        if scope in own or function.partition(".")[0] in own:
+        if function in own or function.partition(".")[0] in own:
             continue
         usual = max((run.work[function] for run in sequential_runs), default=0)
         if usual < count and original.work[function] <= count:

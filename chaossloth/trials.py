@@ -46,7 +46,7 @@ class Trials(Session):
     def candidate(
         self,
         overrides: Mapping[str, str],
-        owner: str,
+        patched: Sequence[str],
         labels: Sequence[Label],
         executions: Mapping[Label, int],
         seconds: float,
@@ -58,7 +58,7 @@ class Trials(Session):
             raise ToolError("candidate() before remember()")
         self._use(overrides)
         try:
-            return self._judge_candidate(self._original, owner, labels, executions, seconds, seed, times)
+            return self._judge_candidate(self._original, patched, labels, executions, seconds, seed, times)
         finally:
             self._use({})
 
@@ -69,7 +69,7 @@ class Trials(Session):
     def _judge_candidate(
         self,
         original: Original,
-        owner: str,
+        patched: Sequence[str],
         labels: Sequence[Label],
         executions: Mapping[Label, int],
         seconds: float,
@@ -84,7 +84,7 @@ class Trials(Session):
         changed = self._behaviour_changed(original, executor, after)
         if changed:
             return {"refuted_by": "sequential", "detail": changed}
-        duplicated = duplicate_work(executor, original, after, (owner, self._subject.choice.name))
+        duplicated = duplicate_work(executor, original, after, [*patched, self._subject.choice.name])
         if duplicated:
             return {"refuted_by": "duplicate work", "detail": duplicated}
         failures, message = forced_after(executor, original.failure, times)
@@ -132,7 +132,7 @@ class Trials(Session):
             self._use({})
 
     def _use(self, overrides: Mapping[str, str]) -> None:
-        self._overrides = dict(overrides)
+        self._overrides = {path: text.removeprefix("\ufeff") for path, text in overrides.items()}  # no mark in a str
         self._executor = None
 
     def operations(self) -> dict[str, Callable[..., Any]]:

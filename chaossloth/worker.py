@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from chaossloth.errors import ToolError
 from chaossloth.evidence import Target, as_json
 from chaossloth.explore.execute import run_alone
-from chaossloth.loop import virtual
+from chaossloth.loop import real_io, virtual
 from chaossloth.subject.calls import CallSpec
 from chaossloth.subject.channel import guard, serve
 from chaossloth.subject.entry import Program, build_program
@@ -42,6 +42,7 @@ class Subject:
         self._program: Program | None = None
         self._original: Program | None = None
         self._selected = 0
+        self._instrumented = self._dirty = False
         self._spec = CallSpec()
 
     def open(
@@ -70,6 +71,8 @@ class Subject:
     def _load(self, instrumented: bool, overrides: Mapping[str, str]) -> None:
         if self._loader is None:
             raise ToolError("a program was asked for before open()")
+        self._instrumented = instrumented
+        self._dirty = False
         if instrumented:
             watch.install()
         else:
@@ -79,9 +82,22 @@ class Subject:
     def _build(self, like: Program | None = None) -> Program:
         assert self._loader is not None
         program = build_program(self.choice, self._loader, self._spec, like)
-        program.prepare(run_alone)
+        program.prepare(self._alone)
+        if self._dirty:
+            self._loader.reload()  # the first execution starts from the state that an import leaves
+            self._dirty = False
         self._program = program
         return program
+
+    def _alone(self, coro: Coroutine[Any, Any, Any], seed: int) -> Any:
+        """One sequential run, from fresh module state where an earlier one was seen to write it."""
+        assert self._loader is not None
+        if self._dirty:
+            self._loader.reload()
+        try:
+            return run_alone(coro, seed, record=self._instrumented)
+        finally:
+            self._dirty = not self._instrumented or bool(recorder.persistent_writes)
 
     @property
     def choice(self) -> Choice:
@@ -189,6 +205,7 @@ def _is_asynchronous(value: Any) -> bool:
 
 def main() -> None:
     virtual.install()
+    sys.addaudithook(real_io.audit)
     subject = Subject()
     serve({"open": subject.open, **Trials(subject).operations()})
 

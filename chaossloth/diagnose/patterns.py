@@ -11,17 +11,20 @@ the middle of something. The unserializable triples (T1 U T2) are the four of Lu
 Whether the first read of `R W *` is a check is asked of the source: it stands in the test of an `if` or `while`, or in
 an assignment whose name is tested before the second access. The names are conservative: where neither the accesses nor
 the source say more, the answer is `order-violation` (no interrupted task) or `atomicity-violation`.
+
+A write is *stale* only when its task did not read the location again in the same step before it: `self.n += 1` reads
+and writes in one step, overwrites nothing unseen and is never a lost update, whatever its task read earlier.
 """
 
 from __future__ import annotations
 
-import ast
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from chaossloth.evidence import Access, CriticalAccess, DeadlockReport, Frame, Mode, Step, Trace
+from chaossloth.diagnose.lines import Lines
+from chaossloth.evidence import CriticalAccess, DeadlockReport, Frame, Mode, Trace
 
 __all__ = ["PATTERNS", "Diagnosis", "Touch", "classify", "diagnose", "touches_of"]
 
@@ -50,7 +53,8 @@ _DEADLOCKS = {
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """One access to the contested location in the failing run. order: position among all touches."""
+    """One access to the contested location in the failing run. order: position among all touches. fresh: a write
+    before which its task read the location in the same step, so that it overwrites nothing unseen."""
 
     proc: str
     task: str
@@ -60,6 +64,7 @@ class Touch:
     name: str
     value: str | None
     stack: tuple[Frame, ...]
+    fresh: bool = False
 
     @property
     def writes(self) -> bool:
@@ -87,10 +92,16 @@ def diagnose(
 ) -> Diagnosis:
     """Classify and keep the evidence. Without a pair (no single reversal flipped the outcome) the best interrupted
     transition of the run stands in for it; a deadlock has none."""
-    if len(pair) < 2 and deadlock is None and trace.outcome.failure not in ("deadlock", "livelock"):
-        pair = _substitute(trace)
     pattern, explanation = classify(pair, trace, sources, deadlock)
+    if len(pair) < 2 and not _stuck(trace, deadlock):
+        lines = Lines(sources)
+        triple = _substitute(trace, lines) or _substitute(trace, None)
+        pair = _critical(triple[:2] if triple else _absent(trace))
     return Diagnosis(pattern, tuple(pair), touches_of(pair, trace), dict(sources), explanation)
+
+
+def _stuck(trace: Trace, deadlock: DeadlockReport | None) -> bool:
+    return deadlock is not None or trace.outcome.failure in ("deadlock", "livelock")
 
 
 def touches_of(pair: Sequence[CriticalAccess], trace: Trace) -> tuple[Touch, ...]:
@@ -105,11 +116,7 @@ def touches_of(pair: Sequence[CriticalAccess], trace: Trace) -> tuple[Touch, ...
         and critical.step in (-1, step.index)
         and (not access.stack or access.stack[0].line == critical.line)
     }
-    found: list[Touch] = []
-    for step in trace.steps:
-        for access in step.accesses:
-            if access.location in locations and not access.sync:
-                found.append(_touch(step, access, len(found)))
+    found = _touches(trace, locations)
     if found:
         return tuple(found)
     return tuple(
@@ -117,28 +124,76 @@ def touches_of(pair: Sequence[CriticalAccess], trace: Trace) -> tuple[Touch, ...
     )
 
 
-def _substitute(trace: Trace) -> tuple[CriticalAccess, ...]:
-    """First and second access of the best T1 U T2 over all locations of the run; empty when no task was interrupted."""
-    by_location: dict[str, list[Touch]] = {}
+def _touches(trace: Trace, locations: Container[str]) -> list[Touch]:
+    """All accesses to the locations in the order of the run, with what each write knew of its location."""
+    found: list[Touch] = []
     for step in trace.steps:
+        read: set[str] = set()
         for access in step.accesses:
-            if not access.sync and access.stack:
-                found = by_location.setdefault(access.location, [])
-                found.append(_touch(step, access, len(found)))
-    triples = [t for touches in by_location.values() if (t := _interrupted((), touches))]
-    if not triples:
+            if access.location not in locations or access.sync:
+                continue
+            fresh = access.mode == "update" or (access.mode == "write" and access.location in read)
+            if access.mode != "write":
+                read.add(access.location)
+            name, mode = access.name, access.mode
+            found.append(
+                Touch(step.proc, step.task, step.index, len(found), mode, name, access.value, access.stack, fresh)
+            )
+    return found
+
+
+def _by_location(trace: Trace) -> list[list[Touch]]:
+    locations = dict.fromkeys(a.location for s in trace.steps for a in s.accesses if not a.sync and a.stack)
+    return [[t for t in _touches(trace, {location}) if t.stack] for location in locations]
+
+
+def _substitute(trace: Trace, lines: Lines | None) -> Triple | None:
+    """The best T1 U T2 over all locations of the run. lines: only what can be named from the run itself, a stale write
+    or a broken check; None: any interrupted transition."""
+    triples = [t for touches in _by_location(trace) if (t := _interrupted((), touches, lines))]
+    if lines is not None:
+        triples = [t for t in triples if t[0].reads and t[1].writes and _acts(t[0], t[2], lines)]
+    return min(triples, key=lambda t: (not t[2].writes, t[0].step), default=None)
+
+
+def _acts(before: Touch, after: Touch, lines: Lines) -> bool:
+    """Does the write rest on the read: no later read in its own step, or a test of what was read in front of it?"""
+    return after.writes and (not after.fresh or lines.is_check(before, after))
+
+
+def _absent(trace: Trace) -> tuple[Touch, ...]:
+    """The read that raised because nothing was there, and the write that it depends on: (read, later write of another
+    task), (last write of another task, read), the read alone where no other task wrote, or nothing."""
+    outcome = trace.outcome
+    where = outcome.where
+    if where is None or outcome.exception not in _ABSENT - {"TypeError"}:
         return ()
-    best = min(triples, key=lambda t: (not t[2].writes, t[0].step))
+    reads = [
+        (t, touches)
+        for touches in _by_location(trace)
+        for t in touches
+        if t.mode == "read" and t.value is None and any((f.file, f.line) == (where.file, where.line) for f in t.stack)
+    ]
+    reads = [(t, touches) for t, touches in reads if not any(o.order > t.order and o.proc == t.proc for o in touches)]
+    if not reads:
+        return ()
+    read, touches = max(reads, key=lambda item: item[0].step)
+    others = [t for t in touches if t.writes and t.proc != read.proc]
+    before = [t for t in touches if t.writes and t.order < read.order]
+    if before:
+        return (before[-1], read) if before[-1] in others else ()
+    return (read, *others[:1])
+
+
+def _critical(touches: Sequence[Touch]) -> tuple[CriticalAccess, ...]:
+    if len(touches) < 2:
+        return ()
     return tuple(
         CriticalAccess(
             t.stack[0].file, t.stack[0].line, t.task, t.mode, t.name, t.stack[0].function, t.value, t.stack, t.step
         )
-        for t in best[:2]
+        for t in touches
     )
-
-
-def _touch(step: Step, access: Access, order: int) -> Touch:
-    return Touch(step.proc, step.task, step.index, order, access.mode, access.name, access.value, access.stack)
 
 
 def _stack(critical: CriticalAccess) -> tuple[Frame, ...]:
@@ -157,9 +212,9 @@ def classify(
         pattern, why = _DEADLOCKS.get(kind, ("unclassified", "nothing can ever run again"))
         return pattern, f"{pattern.replace('-', ' ').capitalize()}: {(deadlock and deadlock.sentence) or why}."
     if len(pair) < 2:
-        return "unclassified", "No pair of conflicting accesses decides the outcome."
+        return _from_the_run(trace, Lines(sources))
     first, second = pair[0], pair[1]
-    lines = _Lines(sources)
+    lines = Lines(sources)
     if _iteration(pair, trace, lines):
         reader, writer = (first, second) if first.access == "read" else (second, first)
         return "iteration-invalidated", (
@@ -167,7 +222,7 @@ def classify(
             f"while {reader.task} is suspended in its iteration over it ({_at(reader)})."
         )
     touches = touches_of(pair, trace)
-    interrupted = _interrupted(pair, touches)
+    interrupted = _interrupted(pair, touches, lines)
     if interrupted:
         return _atomicity(interrupted, lines)
     unfinished = _unfinished(pair, touches, lines)
@@ -188,16 +243,75 @@ def classify(
     )
 
 
+def _from_the_run(trace: Trace, lines: Lines) -> tuple[str, str]:
+    """Without a pair that decides alone: what the failing run shows by itself."""
+    alone = "No single pair of accesses was found to decide the outcome"
+    triple = None if _stuck(trace, None) else _substitute(trace, lines)
+    if triple is not None:
+        pattern, story = _atomicity(triple, lines)
+        return pattern, f"{alone}. In the failing run, {story}"
+    if found := _absent(trace):
+        return _missing(found, trace, lines)
+    if cut := _cut_short(trace, lines):
+        return "atomicity-violation", cut
+    return "unclassified", f"{alone}."
+
+
+def _missing(found: Sequence[Touch], trace: Trace, lines: Lines) -> tuple[str, str]:
+    error = f"{trace.outcome.exception}: {trace.outcome.message}"
+    if found[0].writes:
+        writer, reader = found[0], found[1]
+        return "order-violation", (
+            f"{reader.task} reads {reader.name} ({_place(reader)}) and finds nothing there ({error}); "
+            f"the last write of it before that is {writer.task}'s ({_place(writer)})."
+        )
+    reader = found[0]
+    if len(found) > 1:
+        story = f"before {found[1].task} has set it ({_place(found[1])})"
+    else:
+        story = "before any task has set it"
+        places = lines.stores(reader.stack[0].file, reader.name)
+        if len(places) == 1:
+            story += f", which is done at {os.path.basename(reader.stack[0].file)}:{places[0]}"
+    return "use-before-init", f"{reader.task} reads {reader.name} ({_place(reader)}) {story}: {error}."
+
+
+def _cut_short(trace: Trace, lines: Lines) -> str | None:
+    """A task that ended at an await although the source goes on from there to write again what it wrote before: an
+    exception or a cancellation was delivered to it there, and the second half of its change is missing."""
+    last = {step.proc: step for step in trace.steps}
+    waited = {step.proc: step for step in trace.steps if step.suspended_at is not None}
+    for touches in _by_location(trace):
+        for touch in touches:
+            at, end = waited.get(touch.proc), last[touch.proc]
+            if not touch.writes or at is None or at.suspended_at is None or end.suspended_at:
+                continue
+            if any(not a.sync for a in end.accesses):
+                continue
+            here = at.suspended_at
+            frames = [f for f in touch.stack if (f.file, f.function) == (here.file, here.function)]
+            line = lines.next_store(here, touch.name)
+            if frames and frames[0].line < here.line and line is not None:
+                name = os.path.basename(here.file)
+                return (
+                    f"{touch.task} {_verb(touch)} {touch.name} ({_place(touch)}) and waits at {name}:{here.line}; an "
+                    f"exception or a cancellation ends it there, so that {name}:{line}, where {touch.name} is written "
+                    "again, is not reached."
+                )
+    return None
+
+
 Triple = tuple[Touch, Touch, Touch]
 
 
-def _interrupted(pair: Sequence[CriticalAccess], touches: Sequence[Touch]) -> Triple | None:
+def _interrupted(pair: Sequence[CriticalAccess], touches: Sequence[Touch], lines: Lines | None = None) -> Triple | None:
     """The best T1 U T2: adjacent accesses of one proc in different steps, a conflicting one of another between them.
 
-    Triples that hold an access of the critical pair come first, then those that end in a write (their damage stays).
+    Triples that hold an access of the critical pair come first, then those whose write rests on an older read, then
+    those that end in a write (their damage stays).
     """
     critical = {(c.step, c.line) for c in pair}
-    found: list[tuple[tuple[int, int, int], Triple]] = []
+    found: list[tuple[tuple[int, int, int, int], Triple]] = []
     by_proc: dict[str, list[Touch]] = {}
     for touch in touches:
         by_proc.setdefault(touch.proc, []).append(touch)
@@ -210,11 +324,12 @@ def _interrupted(pair: Sequence[CriticalAccess], touches: Sequence[Touch]) -> Tr
                     continue
                 triple = (before, other, after)
                 hits = sum((t.step, t.stack[0].line if t.stack else 0) in critical for t in triple)
-                found.append(((-hits, not after.writes, before.order), triple))
+                loose = not (before.reads and other.writes and lines is not None and _acts(before, after, lines))
+                found.append(((-hits, loose, not after.writes, before.order), triple))
     return min(found, key=lambda item: item[0])[1] if found else None
 
 
-def _unfinished(pair: Sequence[CriticalAccess], touches: Sequence[Touch], lines: _Lines) -> tuple[str, str] | None:
+def _unfinished(pair: Sequence[CriticalAccess], touches: Sequence[Touch], lines: Lines) -> tuple[str, str] | None:
     """A read whose task failed before it could act: what the same line leads to is known from another task or the
     source.
 
@@ -230,8 +345,9 @@ def _unfinished(pair: Sequence[CriticalAccess], touches: Sequence[Touch], lines:
     story = f"{first.task} reads {first.object} ({_at(first)}) and {second.task} writes it ({_at(second)})"
     for after in _acts_of_others(before, touches):
         if lines.is_check(before, after):
-            return "check-then-act", f"{story} before {first.task} acts on what it tested (as at {_place(after)})."
-        return "lost-update", f"{story} before {first.task} writes what it computed from it (as at {_place(after)})."
+            return "check-then-act", f"{story} before {first.task} could act on what it tested (as at {_place(after)})."
+        if not after.fresh:
+            return "lost-update", f"{story} before {first.task} could write it in its turn (as at {_place(after)})."
     if lines.guards_await(before):
         return "check-then-act", f"{story} while {first.task} is suspended in what that test guards."
     return None
@@ -259,7 +375,7 @@ def _serializable(before: Touch, other: Touch, after: Touch) -> bool:
     return not (before.writes and after.writes)
 
 
-def _atomicity(triple: Triple, lines: _Lines) -> tuple[str, str]:
+def _atomicity(triple: Triple, lines: Lines) -> tuple[str, str]:
     before, other, after = triple
     task, name = before.task, before.name
     story = (
@@ -268,13 +384,17 @@ def _atomicity(triple: Triple, lines: _Lines) -> tuple[str, str]:
     )
     if other.writes and before.reads and not (before.writes and not after.writes):
         if lines.is_check(before, after):
-            return "check-then-act", f"{story}, so what {task} tested no longer holds when it acts."
-        if after.writes:
-            return "lost-update", f"{story}, and that change is overwritten with a value computed before it."
-        return "stale-read", f"{story}, so {task} works with two different values."
+            return "check-then-act", f"{story}, so {task} acts on a test that was made before that change."
+        if after.writes and not after.fresh:
+            return "lost-update", f"{story}, and that change is overwritten without having been read."
+        if not after.writes:
+            differ = None not in (before.value, after.value) and before.value != after.value
+            ending = f"works with two different values, {before.value} and {after.value}" if differ else "reads it anew"
+            return "stale-read", f"{story}, so {task} {ending}."
+        return "atomicity-violation", f"{story}, so what {task} does to it is not one transition."
     if other.writes:
-        return "atomicity-violation", f"{story}, so what {task} wrote is gone before it uses it."
-    return "atomicity-violation", f"{story}, and sees an intermediate state."
+        return "atomicity-violation", f"{story}, so what {task} wrote is overwritten before it comes back to it."
+    return "atomicity-violation", f"{story}, and sees the state between the two."
 
 
 def _verb(touch: Touch) -> str:
@@ -291,7 +411,7 @@ def _before_init(first: CriticalAccess, second: CriticalAccess, trace: Trace, to
     return first.value in (None, "None") and len(earlier_writes) <= 1
 
 
-def _in_use(first: CriticalAccess, second: CriticalAccess, trace: Trace, lines: _Lines) -> bool:
+def _in_use(first: CriticalAccess, second: CriticalAccess, trace: Trace, lines: Lines) -> bool:
     """The read's own statement awaits, and its task went on only after the other's write."""
     if first.access != "read" or second.access == "read" or first.step < 0:
         return False
@@ -300,7 +420,7 @@ def _in_use(first: CriticalAccess, second: CriticalAccess, trace: Trace, lines: 
     return bool(between) and lines.awaits_at(_stack(first)[0])
 
 
-def _iteration(pair: Sequence[CriticalAccess], trace: Trace, lines: _Lines) -> bool:
+def _iteration(pair: Sequence[CriticalAccess], trace: Trace, lines: Lines) -> bool:
     """The interpreter says so, or a loop that awaits in its body iterates where the other task writes."""
     modes = {c.access for c in pair}
     if not (modes & {"write", "update"}):
@@ -317,77 +437,3 @@ def _at(critical: CriticalAccess) -> str:
 
 def _place(touch: Touch) -> str:
     return f"{os.path.basename(touch.stack[0].file)}:{touch.stack[0].line}" if touch.stack else "unknown line"
-
-
-class _Lines:
-    """Questions to the source at a line; answers False where the source is not known or does not parse."""
-
-    def __init__(self, sources: Mapping[str, str]) -> None:
-        self._sources = sources
-        self._trees: dict[str, ast.Module | None] = {}
-
-    def tree(self, path: str) -> ast.Module | None:
-        if path not in self._trees:
-            try:
-                self._trees[path] = ast.parse(self._sources[path].removeprefix("\ufeff"))
-            except (KeyError, SyntaxError, ValueError):
-                self._trees[path] = None
-        return self._trees[path]
-
-    def iterates_over_await(self, frame: Frame) -> bool:
-        """The line is the header of a `for` (or a comprehension's source) whose body awaits."""
-        for node in self._nodes(frame):
-            if isinstance(node, ast.For) and _covers(node.iter, frame.line):
-                return _awaits(node.body)
-            if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)) and _awaits([node]):
-                return any(_covers(g.iter, frame.line) for g in node.generators)
-        return False
-
-    def awaits_at(self, frame: Frame) -> bool:
-        """Does the innermost statement at the line await?"""
-        found = [n for n in self._nodes(frame) if isinstance(n, ast.stmt)]
-        return bool(found) and _awaits([max(found, key=lambda n: n.lineno)])
-
-    def is_check(self, before: Touch, after: Touch) -> bool:
-        """Is `before` a test that stands before `after`, in any function that both stacks share?"""
-        later = {(f.file, f.function): f.line for f in after.stack}
-        return any(self._tests(frame, later.get((frame.file, frame.function))) for frame in before.stack)
-
-    def guards_await(self, before: Touch) -> bool:
-        """Does the read stand in the test of an `if` or `while` with an await in its body?"""
-        nodes = [(n, f.line) for f in before.stack for n in self._nodes(f) if isinstance(n, (ast.If, ast.While))]
-        return any(_covers(node.test, line) and _awaits(node.body) for node, line in nodes)
-
-    def _tests(self, frame: Frame, until: int | None) -> bool:
-        if until is None:
-            return False
-        names: set[str] = set()
-        for node in self._nodes(frame):
-            if isinstance(node, (ast.If, ast.While)) and _covers(node.test, frame.line) and until >= frame.line:
-                return True
-            if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None and _covers(node, frame.line):
-                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                names |= {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
-        if not names:
-            return False
-        tree = self.tree(frame.file)
-        tests = [n for n in ast.walk(tree) if isinstance(n, (ast.If, ast.While))] if tree else []
-        return any(
-            frame.line <= node.lineno <= until
-            and any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(node.test))
-            for node in tests
-        )
-
-    def _nodes(self, frame: Frame) -> list[ast.AST]:
-        tree = self.tree(frame.file)
-        nodes = ast.walk(tree) if tree is not None else iter(())
-        return [n for n in nodes if isinstance(n, (ast.stmt, ast.expr)) and _covers(n, frame.line)]
-
-
-def _covers(node: ast.stmt | ast.expr, line: int) -> bool:
-    return node.lineno <= line <= (node.end_lineno or node.lineno)
-
-
-def _awaits(nodes: Sequence[ast.AST]) -> bool:
-    kinds = (ast.Await, ast.AsyncFor, ast.AsyncWith)
-    return any(isinstance(n, kinds) for node in nodes for n in ast.walk(node))

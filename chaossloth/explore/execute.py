@@ -22,6 +22,7 @@ from chaossloth.evidence import Frame, Outcome
 from chaossloth.explore.schedule import Schedule, checksum
 from chaossloth.explore.strategy import Deviate
 from chaossloth.liveness import describe_deadlock, detect_livelock, suspended_at
+from chaossloth.loop import real_io
 from chaossloth.loop.controlled import ControlledLoop
 from chaossloth.loop.run import Chooser, LoopStopped, Model, Run
 from chaossloth.loop.scheduling import SchedulingLoop
@@ -130,10 +131,12 @@ class Executor:
         self._loop.begin(run)
         self._extra = []
         sources.enter(lambda: run.now, lambda s: _advance(run, s), seed, self._loop.task_key)
+        real_io.start()
         try:
             outcome = self._judge(run, *self._run())
             draws, touched = sources.drawn, frozenset(sources.touched)
         finally:
+            run.real_io |= real_io.stop()
             sources.leave()
             recorder.enabled = False
         return self._finish(run, outcome, seed, draws, touched)
@@ -273,18 +276,21 @@ def _advance(run: Run, seconds: float) -> None:
     run.now += max(0.0, seconds)
 
 
-def run_alone(coro: Coroutine[Any, Any, Any], seed: int) -> Any:
-    """Run one coroutine by itself in stock order, unrecorded; its result or its exception. Another seed
-    shifts the clock and stretches the timers, so that what was made from time differs between two runs.
+def run_alone(coro: Coroutine[Any, Any, Any], seed: int, record: bool = False) -> Any:
+    """Run one coroutine by itself in stock order; its result or its exception. Another seed shifts the clock and
+    stretches the timers, so that what was made from time differs between two runs.
 
+    record: so that `recorder.persistent_writes` tells afterwards what state of modules it wrote.
     Raises LoopStopped when it can never end.
     """
-    run = Run(Model(max_steps=50_000), Deviate({}), recording=False)
+    run = Run(Model(max_steps=50_000), Deviate({}), recording=record)
     run.now = seed * 1000.7
     run.stretch = 1.0 + (seed % 3) * 0.25
     loop = _ALONE
     loop.begin(run)
     watch.start_run()
+    recorder.start_run()
+    recorder.enabled, recorder.detail = record, False
     sources.enter(lambda: run.now, lambda s: _advance(run, s), seed, loop.task_key)
     try:
         return loop.run_until_complete(coro)
@@ -292,6 +298,7 @@ def run_alone(coro: Coroutine[Any, Any, Any], seed: int) -> Any:
         if not loop.is_closed():
             loop.drain()
         sources.leave()
+        recorder.enabled = False
 
 
 _ALONE = ControlledLoop()

@@ -62,8 +62,17 @@ def investigate(options: Options, observer: Observer) -> Investigation:
     if options.target is None:
         options = dataclasses.replace(options, target=_shortest(demo_path()), cls=DEMO_CLASS, methods=(DEMO_METHOD,))
     path_text, selector = parse_target(options.target or "")
+    _refuse_to_overwrite(options.json_path, path_text)
     located = locate(path_text, selector, options.cls, options.methods)
     return _Investigator(options, observer, located).run()
+
+
+def _refuse_to_overwrite(json_path: str | None, target: str) -> None:
+    """The document must not be written over the subject, under whatever name the two are given."""
+    if json_path in (None, "-") or not (os.path.exists(str(json_path)) and os.path.exists(target)):
+        return
+    if os.path.samefile(str(json_path), target):
+        raise UsageError(f"--json {json_path} is the file that is investigated; name another file")
 
 
 def _shortest(path: Path) -> str:
@@ -288,6 +297,9 @@ class _Investigator:
         return self._call("reduce", seconds=min(5.0, self._left(0.3)), times=FORCED_RUNS)
 
     def _reproduced(self, figures: Mapping[str, Any], reduced: Mapping[str, Any]) -> None:
+        if reduced["failures"] == 0:
+            self._gone(reduced)
+            return
         self._add(findings=(self._new_finding(reduced, figures["executions_to_find"]),))
         self.observer.progress("turning races round", None, None)
         self.diagnosed = self._call("diagnose", seconds=max(2.0, self._left(0.3)), times=FORCED_RUNS)
@@ -301,6 +313,15 @@ class _Investigator:
         if self.diagnosed["kind"] == "undecided":
             self._note("the time ended before it was known whether some order passes; a larger --budget may tell")
         self._confirm_on_stock()
+
+    def _gone(self, reduced: Mapping[str, Any]) -> None:
+        """A failure that its own schedule does not show again is no finding."""
+        self.unrepeatable = True
+        message = _message(decode(Outcome, reduced["outcome"]))
+        self._note(
+            f"a failure was seen once ({message}) and not again in {reduced['runs']} replays of its schedule: state that"
+            " survives an execution, or something that is not under control"
+        )
 
     def _new_finding(self, reduced: Mapping[str, Any], executions: int) -> Finding:
         outcome = decode(Outcome, reduced["outcome"])

@@ -95,7 +95,7 @@ class RepairLoop:
             repair = self._judge(candidate, finding, sources, tally, left, before)
             if repair is not None:
                 return dataclasses.replace(repair, candidates=tally.counts(), tried=tuple(tally.tried)), None
-        return None, self._reason(tally)
+        return None, self._reason(tally) if tally.judged else None
 
     def _reason(self, tally: _Tally) -> str:
         words = f"{tally.judged} of {tally.generated} candidates tried: {tally.replay} refuted by replay"
@@ -124,7 +124,7 @@ class RepairLoop:
             answer = self._call(
                 "candidate",
                 overrides=overrides,
-                owner=candidate.intent.target.rpartition(".")[0],
+                patched=candidate.intent.target.split(", "),
                 labels=self._labels,
                 executions=self._executions,
                 seconds=left(0.35),

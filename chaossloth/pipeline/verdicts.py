@@ -97,11 +97,13 @@ def outcome_of(
             return "found", "a failing interleaving is reproduced on demand"
         if finding.repair is not None and finding.repair.verified:
             return "repaired", "the patch passes every rung that was tried"
-        if cut_short and finding.no_repair_reason is None:
-            return "found", "a failing interleaving was found; the work ended before a repair was judged"
+        if finding.repair is None and finding.no_repair_reason is None:
+            return "found", "a failing interleaving was found; the time ended before a repair was judged"
         return "no-repair", finding.no_repair_reason or "no candidate survived"
     if cut_short:
         return "inconclusive", "the work ended before the search did"
+    if any(f["failures"] for f in figures.values()):
+        return "inconclusive", "a failure was seen that its own schedule does not show again"
     natural = result.natural
     refused = [f["unsupported"] for f in figures.values() if "unsupported" in f]
     if natural is not None and natural.failures:

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from chaossloth.repair.source import own_nodes
 
 __all__ = [
+    "PURE_CALLS",
+    "PURE_METHODS",
     "awaits",
     "bound_names",
     "is_exit",
@@ -24,11 +26,11 @@ __all__ = [
     "stored_paths",
 ]
 
-_PURE_CALLS = frozenset(
+PURE_CALLS = frozenset(
     {"abs", "all", "any", "bool", "bytes", "dict", "float", "frozenset", "int", "isinstance", "len", "list", "max"}
     | {"min", "round", "set", "sorted", "str", "sum", "tuple"}
 )
-_PURE_METHODS = frozenset(
+PURE_METHODS = frozenset(
     {"copy", "count", "endswith", "get", "index", "items", "keys", "lower", "startswith", "strip", "upper", "values"}
 )
 _PURE_NODES = (
@@ -117,8 +119,8 @@ def is_pure(node: ast.AST) -> bool:
     for part in ast.walk(node):
         if isinstance(part, ast.Call):
             function = part.func
-            named = isinstance(function, ast.Name) and function.id in _PURE_CALLS
-            method = isinstance(function, ast.Attribute) and function.attr in _PURE_METHODS
+            named = isinstance(function, ast.Name) and function.id in PURE_CALLS
+            method = isinstance(function, ast.Attribute) and function.attr in PURE_METHODS
             if not (named or method):
                 return False
         elif not isinstance(part, _PURE_NODES):

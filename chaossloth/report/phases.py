@@ -10,24 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from chaossloth.evidence import (
-    DeadlockReport,
-    Finding,
-    Forced,
-    Investigation,
-    LockOrderEdge,
-    Repair,
-    StarvationEntry,
-    Target,
-    WaitEdge,
-)
+from chaossloth.evidence import Finding, Forced, Investigation, Repair, Target
 from chaossloth.report.trace import Sources, interleavings, stale_writes
-from chaossloth.report.words import bounds_words, count, duration, place, shortened, shown_path, verdict_words
+from chaossloth.report.waiting import deadlock_words, edge_words, liveness_lines, starvation_lines
+from chaossloth.report.words import bounds_words, count, duration, place, shortened, shown_path, skipped, verdict_words
 
 __all__ = ["attempted", "bodies", "describe_target", "failure_words", "finding_words", "header", "is_replay"]
-
-
-LONG_STEP_MS = 50.0  # asyncio's debug mode warns from 100 ms on; an interactive service feels half of that
 
 
 def header(inv: Investigation) -> list[str]:
@@ -57,11 +45,11 @@ def bodies(inv: Investigation, sources: Sources, width: int, verbosity: int) -> 
         1: _sample(inv, verbosity),
         2: _boundary(inv),
         3: _per_finding(inv, lambda f: _force(inv, f, sources), _not_forced(inv)),
-        4: _liveness(inv),
-        5: _starvation(inv, verbosity),
+        4: liveness_lines(inv),
+        5: starvation_lines(inv, verbosity),
         6: _per_finding(inv, lambda f: _cause(f, sources, width, verbosity), _no_cause(inv)),
-        7: _per_finding(inv, lambda f: _repair(inv, f, verbosity), [_skipped(inv, "nothing to repair")]),
-        8: _per_finding(inv, lambda f: _verify(f, verbosity), [_skipped(inv, "no patch to verify")]),
+        7: _per_finding(inv, lambda f: _repair(inv, f, verbosity), [skipped(inv, "nothing to repair")]),
+        8: _per_finding(inv, lambda f: _verify(f, verbosity), [skipped(inv, "no patch to verify")]),
     }
 
 
@@ -99,19 +87,13 @@ def _per_finding(inv: Investigation, render: Callable[[Finding], list[str]], oth
     return lines
 
 
-def _skipped(inv: Investigation, reason: str) -> str:
-    if inv.interrupted:
-        return f"not attempted: interrupted ({reason})"
-    return f"not attempted: {reason}"
-
-
 # 1
 
 
 def _sample(inv: Investigation, verbosity: int) -> list[str]:
     natural = inv.natural
     if natural is None:
-        return [_skipped(inv, "no natural runs")]
+        return [skipped(inv, "no natural runs")]
     if natural.runs == 0:
         return [f"no natural run finished: {natural.aborted}" if natural.aborted else "no natural runs (--runs 0)"]
     low, high = natural.ci95
@@ -139,7 +121,7 @@ def _overhead(share: float | None) -> str:
 def _boundary(inv: Investigation) -> list[str]:
     boundary = inv.boundary
     if boundary is None:
-        return [_timings(inv)] if inv.telemetry else [_skipped(inv, "no await was timed")]
+        return [_timings(inv)] if inv.telemetry else [skipped(inv, "no await was timed")]
     if boundary.p50_us is None and boundary.measured_us is None:
         return [f"no threshold at {boundary.site} · {boundary.estimator}"]
     threshold = boundary.p50_us if boundary.p50_us is not None else boundary.measured_us
@@ -240,7 +222,7 @@ def _not_forced(inv: Investigation) -> list[str]:
     if is_replay(inv):
         return [_replayed_without_finding(inv)]
     if inv.verdict.executions == 0:
-        return [_skipped(inv, "no execution on the controlled loop")]
+        return [skipped(inv, "no execution on the controlled loop")]
     executed = count(inv.verdict.executions, "execution")
     if inv.outcome == "not-a-race":
         return [f"no interleaving changes the outcome in {executed}"]
@@ -250,92 +232,12 @@ def _not_forced(inv: Investigation) -> list[str]:
 
 def _replayed_without_finding(inv: Investigation) -> str:
     if inv.interrupted:
-        return _skipped(inv, "the replay did not end")
+        return skipped(inv, "the replay did not end")
     if inv.outcome == "not-a-race":
         return "the replayed interleaving fails, but not because of its order"
     if inv.outcome in ("inconclusive", "error") and inv.cause:
         return f"the replay did not end: {inv.cause}"
     return "the replayed interleaving passes"
-
-
-# 4
-
-
-def _liveness(inv: Investigation) -> list[str]:
-    liveness = inv.liveness
-    if liveness is None:
-        return [_skipped(inv, "no execution was audited")]
-    seen = f"in {count(liveness.executions, 'execution')}"
-    if liveness.deadlocks:
-        explained = [finding.deadlock for finding in inv.findings]  # phase 6 has their edges
-        lines = [line for report in liveness.deadlocks for line in _deadlock(report, report not in explained)]
-    else:
-        lines = [f"no wait-for cycle {seen} · {_lock_order(liveness.locks_seen, bool(liveness.lock_order_cycles))}"]
-    for cycle in liveness.lock_order_cycles:
-        lines += _lock_cycle(cycle, occurred=bool(liveness.deadlocks))
-    return lines
-
-
-def _lock_order(locks: int, cyclic: bool) -> str:
-    if cyclic:
-        return "lock order cyclic"
-    return f"lock order acyclic ({count(locks, 'lock')})" if locks else "no locks used"
-
-
-def _deadlock(report: DeadlockReport, edges: bool) -> list[str]:
-    lines = [_deadlock_words(report), *(map(_edge, report.cycle) if edges else ())]
-    return [*lines, *(f"Coffman: {condition}" for condition in report.coffman)]
-
-
-def _deadlock_words(report: DeadlockReport) -> str:
-    kinds = {
-        "cycle": "deadlock, wait-for cycle",
-        "lost-wakeup": "deadlock, lost wakeup",
-        "all-waiting": "deadlock, every task waits",
-    }
-    return f"{kinds.get(report.kind, report.kind)}: {report.sentence}"
-
-
-def _edge(edge: WaitEdge) -> str:
-    if edge.holder is None:
-        held = "nobody left can provide it"
-    else:
-        held = f"held by {edge.holder}" + (f" since {place(edge.held_at)}" if edge.held_at else "")
-    at = f" at {place(edge.at)}" if edge.at else ""
-    return f"{edge.task} waits in {edge.operation} for {edge.resource}{at} · {held}"
-
-
-def _lock_cycle(cycle: tuple[LockOrderEdge, ...], occurred: bool) -> list[str]:
-    names = " → ".join([*(edge.first for edge in cycle), cycle[0].first]) if cycle else ""
-    possible = "" if occurred else ": a deadlock is possible, none occurred in these executions"
-    lines = [f"lock order cycle {names}{possible}"] if cycle else []
-    for edge in cycle:
-        first = f" ({place(edge.first_at)})" if edge.first_at else ""
-        second = f" ({place(edge.second_at)})" if edge.second_at else ""
-        lines.append(f"{edge.task} takes {edge.first}{first}, then {edge.second}{second}")
-    return lines
-
-
-# 5
-
-
-def _starvation(inv: Investigation, verbosity: int) -> list[str]:
-    entries = [line for entry in inv.starvation for line in _held(entry, verbosity)]
-    longest = inv.longest_step_ms
-    if any(entry.held_ms is not None for entry in inv.starvation):
-        return entries
-    if longest is None:
-        return entries or [_skipped(inv, "no step was timed")]
-    if longest > LONG_STEP_MS:
-        return [f"the longest step held the loop {longest:.1f} ms", *entries]
-    return [f"no step held the loop over {LONG_STEP_MS:.0f} ms (longest {longest:.1f} ms)", *entries]
-
-
-def _held(entry: StarvationEntry, verbosity: int) -> list[str]:
-    place = f"{shown_path(entry.file)}:{entry.line} {entry.function}"
-    what = "" if entry.held_ms is None else f" held the loop {entry.held_ms:.1f} ms"
-    line = f"{place}{what}: {entry.detail}" if entry.detail else f"{place}{what}"
-    return [line, *(entry.stack if verbosity > 0 else ())]
 
 
 # 6
@@ -344,7 +246,7 @@ def _held(entry: StarvationEntry, verbosity: int) -> list[str]:
 def _cause(finding: Finding, sources: Sources, width: int, verbosity: int) -> list[str]:
     lines = [_title(finding)]
     if finding.deadlock is not None:
-        lines += map(_edge, finding.deadlock.cycle)
+        lines += map(edge_words, finding.deadlock.cycle)
     lines += interleavings(finding, sources, width, verbosity)
     lines += stale_writes(finding)[:2]
     if finding.critical_pair:
@@ -360,7 +262,7 @@ def _cause(finding: Finding, sources: Sources, width: int, verbosity: int) -> li
 def _title(finding: Finding) -> str:
     pattern = finding.pattern.replace("-", " ")
     if finding.deadlock is not None:
-        return _deadlock_words(finding.deadlock)
+        return deadlock_words(finding.deadlock)
     objects = list(dict.fromkeys(access.object for access in finding.critical_pair))
     if objects:
         return f"{pattern} of {' and '.join(objects)}"
@@ -370,7 +272,7 @@ def _title(finding: Finding) -> str:
 def _no_cause(inv: Investigation) -> list[str]:
     if inv.outcome == "not-a-race":
         return [f"not a race: {inv.cause}"]
-    return [_skipped(inv, "no failing interleaving")]
+    return [skipped(inv, "no failing interleaving")]
 
 
 # 7
@@ -400,7 +302,7 @@ def _no_repair(inv: Investigation, finding: Finding) -> str:
         return f"no repair: {finding.no_repair_reason}"
     if "--no-repair" in inv.command:
         return "not attempted: --no-repair"
-    return _skipped(inv, "no candidate was generated")
+    return skipped(inv, "no candidate was generated")
 
 
 def _lines(lines: tuple[int, int]) -> str:

@@ -66,7 +66,10 @@ def render(
     sources: Mapping[str, str] | None = None,
     written: Sequence[str] = (),
 ) -> None:
-    """Print the report; `already` names phases that an observer has printed. Verbosity -1: diff, outcome, verdict, reproduce."""
+    """Print the report; `already` names phases that an observer has printed.
+
+    Verbosity -1: diff, outcome, verdict and reproduce.
+    """
     # A file that was patched is no longer what was analysed: better no source line than a wrong one.
     applied = any(finding.repair is not None and finding.repair.applied for finding in investigation.findings)
     texts = Sources(sources, disk=not applied)
@@ -119,11 +122,12 @@ def outcome_words(inv: Investigation, sources: Sources | None = None) -> str:
     what = "; ".join(dict.fromkeys(phases.finding_words(finding, texts) for finding in inv.findings)) or inv.cause
     reasons = "; ".join(dict.fromkeys(f.no_repair_reason for f in inv.findings if f.no_repair_reason))
     judged = any(f.repair is not None and f.repair.candidates.generated for f in inv.findings)
+    refused = "every candidate was refused" if judged else "no candidate was made"
     words = {
         "clean": f"clean: {inv.cause}" if phases.is_replay(inv) else "clean: nothing failed",
         "found": f"found: {what}",
         "repaired": f"repaired: {what} · {_verified(inv)}",
-        "no-repair": f"no repair: {what} · {reasons or ('every candidate was refused' if judged else 'no candidate was made')}",
+        "no-repair": f"no repair: {what} · {reasons or refused}",
         "not-a-race": f"not a race: {inv.cause}",
         "inconclusive": f"inconclusive: {inv.cause} · nothing is claimed",
         "error": f"error: {inv.cause}",

@@ -4,76 +4,25 @@ A trace holds every recorded access of every step; a person needs the few that d
 objects of the critical pair (with -v: to everything that two tasks share and one of them writes), and the suspensions
 during which another task touched them. The pair is marked ① and ② in both interleavings, so that the swap is seen.
 
-Failing and passing stand side by side where the width allows, else one above the other. The source text is what a
-reader needs most, so it gets its columns first: names of files move to rows of their own, names of tasks lose what they
-have in common. Source text comes from the texts that were analysed, where the caller has them; the files on disk may
-have been patched since.
+Failing and passing stand side by side where the width allows, else one above the other.
 """
 
 from __future__ import annotations
 
-import tokenize
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import zip_longest
-from pathlib import PurePath
 
 from chaossloth.evidence import Access, CriticalAccess, Finding, Frame, Step
-from chaossloth.report.text import MARK, clip, escape, pad, width_of
+from chaossloth.report.table import Row, Sources, Style, table_lines
+from chaossloth.report.text import MARK, escape, pad
 
 __all__ = ["Sources", "interleavings", "stale_writes"]
 
 SIDE_BY_SIDE = 88  # narrower, two columns hold no readable source text
-_SOURCE = 16  # columns of source text, where a row needs them
-_REMARK = 9  # "suspended"
-_TASK = 12
 _LIMITS = {-1: 20, 0: 20, 1: 80}
 _VERBS = {"read": "reads", "write": "writes", "update": "updates"}
 _PAIR = "①②"
-
-
-class Sources:
-    """Lines of source files: given texts first, else the file on disk; "" where there is no such line.
-
-    disk: False where the files may have changed since the analysis, so that only the given texts count.
-    """
-
-    def __init__(self, texts: Mapping[str, str] | None = None, disk: bool = True) -> None:
-        self._lines = {file: text.splitlines() for file, text in (texts or {}).items()}
-        self._disk = disk
-
-    def line(self, file: str, number: int) -> str:
-        if file not in self._lines:
-            self._lines[file] = self._read(file) if self._disk else []
-        lines = self._lines[file]
-        return " ".join(lines[number - 1].split()) if 1 <= number <= len(lines) else ""
-
-    @staticmethod
-    def _read(file: str) -> list[str]:
-        try:
-            with tokenize.open(file) as stream:
-                return stream.read().splitlines()
-        except (OSError, SyntaxError, ValueError):  # gone, not decodable, or no path at all ("<string>")
-            return []
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of the table. `step` is -1 for a row that stands for rows left out."""
-
-    task: str
-    file: str
-    line: int
-    note: str
-    step: int
-    proc: str = ""
-    location: str = ""
-    name: str = ""
-    mode: str = ""
-    value: str | None = None
-    pair: str = " "
-    lost: str = ""  # " over 1": the value that a stale write overwrites
-    stale: str = ""
 
 
 def interleavings(finding: Finding, sources: Sources, width: int, verbosity: int) -> list[str]:
@@ -89,13 +38,13 @@ def interleavings(finding: Finding, sources: Sources, width: int, verbosity: int
     )
     both = [*failing, *passing]
     column = (width - 5) // 2
-    style = _Style.fitting(both, sources, column)
+    style = Style.fitting(both, sources, column)
     beside = bool(passing) and width >= SIDE_BY_SIDE and style.readable
     if not beside:
         column = width - 2
-        style = _Style.fitting(both, sources, column)
-    left = ["failing", *_format(failing, style, sources, column)]
-    right = ["nearest passing", *_format(passing, style, sources, column)] if passing else []
+        style = Style.fitting(both, sources, column)
+    left = ["failing", *table_lines(failing, style, sources, column)]
+    right = ["nearest passing", *table_lines(passing, style, sources, column)] if passing else []
     if not beside:
         return [f"  {line}" for line in left + right]
     pairs = zip_longest(left, right, fillvalue="")
@@ -125,8 +74,8 @@ def _pair_alone(pair: Sequence[CriticalAccess], sources: Sources, width: int) ->
         Row(c.task, c.file, c.line, _note(c.access, c.value), c.step, pair=mark)
         for c, mark in zip(pair, _PAIR, strict=False)
     ]
-    style = _Style.fitting(rows, sources, width - 2)
-    return [f"  {row}" for row in _format(rows, style, sources, width - 2)]
+    style = Style.fitting(rows, sources, width - 2)
+    return [f"  {row}" for row in table_lines(rows, style, sources, width - 2)]
 
 
 def _note(mode: str, value: str | None) -> str:
@@ -310,108 +259,3 @@ def _firsts(rows: Sequence[Row], of: Iterable[int]) -> list[int]:
 def _gap(missing: int) -> list[Row]:
     rows = "1 more row" if missing == 1 else f"{missing} more rows"
     return [Row("", "", 0, f"… {rows}, shown with -vv", -1)] if missing else []
-
-
-@dataclass(frozen=True, slots=True)
-class _Style:
-    """Widths that all tables of one finding share. Source text and remark divide the room between them.
-
-    files: "" for a single file, "inline" before the line's number, "rows" on a row of its own when it changes.
-    readable: whether both have the room that they need.
-    """
-
-    tasks: Mapping[str, str]
-    task: int
-    place: int
-    source: int
-    remark: int
-    files: str
-    readable: bool
-
-    @classmethod
-    def fitting(cls, rows: Sequence[Row], sources: Sources, width: int) -> _Style:
-        real = [row for row in rows if row.line]
-        several = len({row.file for row in real}) > 1
-        style = cls._with_files(real, sources, width, "inline" if several else "")
-        return style if style.readable or not several else cls._with_files(real, sources, width, "rows")
-
-    @classmethod
-    def _with_files(cls, rows: Sequence[Row], sources: Sources, width: int, files: str) -> _Style:
-        tasks = _task_names({row.task for row in rows})
-        task = _widest(tasks.values())
-        place = _widest(_place(row, files == "inline") for row in rows)
-        room = width - (2 + task + 1 + place + 1)
-        wanted = source = _widest(escape(sources.line(row.file, row.line)) for row in rows)
-        full, brief = (_widest(_remark(row, form) for row in rows) for form in (0, 2))
-        if source + 2 + full > room:  # the short remarks, and not more than half of the room for them
-            source = min(source, room - 2 - min(brief, max(12, room // 2)))
-        source = max(4, source, min(wanted, _SOURCE, room - 2 - _REMARK))
-        remark = max(4, room - 2 - source)
-        readable = source >= min(wanted, _SOURCE) and remark >= min(brief, _REMARK)
-        return cls(tasks, task, place, source, remark, files, readable)
-
-
-def _task_names(tasks: Iterable[str]) -> dict[str, str]:
-    """Short names that stay apart: without the class where that is enough, else cut before their number (" #2")."""
-    full = {task: escape(task) for task in tasks}
-    last = {task: _without_class(name) if width_of(name) > _TASK else name for task, name in full.items()}
-    if len(set(last.values())) == len(last):
-        full = last
-    cut = {}
-    for task, name in full.items():
-        head, hash_, number = name.rpartition(" #")
-        tail = f" #{number}" if hash_ and number.isdecimal() else ""
-        cut[task] = clip(head, _TASK - len(tail)) + tail if tail else clip(name, _TASK)
-    if len(set(cut.values())) == len(cut):
-        return cut
-    return {task: name if width_of(name) <= _TASK else _middle(name) for task, name in full.items()}
-
-
-def _without_class(name: str) -> str:
-    head, _, number = name.partition(" #")
-    return head.rpartition(".")[2] + (f" #{number}" if number else "")
-
-
-def _middle(name: str) -> str:
-    """Begin and end: names that begin alike mostly end differently."""
-    half = _TASK // 2
-    return clip(name, half) + name[-(_TASK - half) :]
-
-
-def _widest(texts: Iterable[str]) -> int:
-    return max((width_of(text) for text in texts), default=1)
-
-
-def _place(row: Row, several_files: bool) -> str:
-    return f"{escape(PurePath(row.file).name)}:{row.line}" if several_files else str(row.line)
-
-
-def _format(rows: Sequence[Row], style: _Style, sources: Sources, width: int) -> list[str]:
-    """Rows as text: pair mark, task, line, source, what happened."""
-    lines = []
-    file = ""
-    for row in rows:
-        if not row.line:
-            lines.append(clip(row.note, width))
-            continue
-        if style.files == "rows" and row.file != file:
-            file = row.file
-            lines.append(clip(f"{escape(PurePath(file).name)}:", width))
-        head = f"{row.pair} {pad(style.tasks[row.task], style.task)} {pad(_place(row, style.files == 'inline'), style.place)} "
-        text = pad(escape(sources.line(row.file, row.line)), style.source)
-        lines.append(clip((head + text + "  " + _fitted(row, style.remark)).rstrip(), width))
-    return lines
-
-
-def _remark(row: Row, form: int) -> str:
-    """What happened: 0 in full, 1 without since when, 2 without what is lost either (sentences below say it)."""
-    if not row.stale:
-        return row.note
-    return (f"{row.note}{row.lost} {row.stale}", f"{row.note}{row.lost} {MARK} stale", f"{row.note} {MARK}")[form]
-
-
-def _fitted(row: Row, width: int) -> str:
-    for form in (0, 1, 2):
-        if width_of(_remark(row, form)) <= width:
-            return _remark(row, form)
-    return clip(row.note, width - 2) + f" {MARK}" if row.stale else clip(row.note, width)

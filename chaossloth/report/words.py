@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from chaossloth.evidence import Bounds, Frame, Verdict
+from chaossloth.evidence import Bounds, Frame, Investigation, Verdict
 
 __all__ = [
     "bounds_words",
@@ -16,6 +16,7 @@ __all__ = [
     "place",
     "shortened",
     "shown_path",
+    "skipped",
     "verdict_words",
 ]
 
@@ -38,6 +39,13 @@ def shortened(message: str) -> str:
     return f"{first} …" if more else first
 
 
+def skipped(inv: Investigation, reason: str) -> str:
+    """That a phase was not attempted, and why."""
+    if inv.interrupted:
+        return f"not attempted: interrupted ({reason})"
+    return f"not attempted: {reason}"
+
+
 def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
@@ -58,7 +66,7 @@ def shown_path(path: str) -> str:
 def verdict_words(verdict: Verdict) -> str:
     """The word, and what was executed; `bounds_words` goes beside it, always."""
     executed = executed_words(verdict)
-    ran = f"failure found after {executed}" if verdict.failures else executed
+    ran = _ran(verdict, executed)
     number = _distinct(verdict)
     distinct = "the only interleaving" if number == 1 else f"all {number} inequivalent interleavings"
     unfinished = "" if verdict.failures else ", search not finished"
@@ -73,6 +81,14 @@ def verdict_words(verdict: Verdict) -> str:
     if verdict.unobservable and verdict.word != "unobservable":
         parts.append(f"not observed: {joined(verdict.unobservable)}")
     return " · ".join([*parts, verdict.pct_floor] if verdict.pct_floor else parts)
+
+
+def _ran(verdict: Verdict, executed: str) -> str:
+    if not verdict.failures:
+        return executed
+    if verdict.failures == verdict.executions > 1:  # one interleaving, replayed; or nothing that ever passes
+        return f"each of {executed} fails"
+    return f"failure found after {executed}"
 
 
 def executed_words(verdict: Verdict) -> str:

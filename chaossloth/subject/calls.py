@@ -12,16 +12,15 @@ that one run fills would make the next one another program.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import inspect
 import itertools
 import string
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from chaossloth.errors import ChaosSlothError, ToolError, UsageError
+from chaossloth.errors import ChaosSlothError, UsageError
 from chaossloth.subject.arguments import (
     Arguments,
     args_example,
@@ -34,23 +33,25 @@ from chaossloth.subject.canonical import Flat, Walker
 from chaossloth.subject.oracle import Raised, SerialOutcomes, relabellings, sequential_orders
 from chaossloth.subject.record import recorder
 from chaossloth.subject.running import (
+    FreshRunner,
     ModuleSource,
     Runner,
+    attempt_alone,
     await_anything,
     error_text,
     finish,
     innermost,
-    refuse_parameters,
+    let_ready_run,
     resolve,
+    settle,
+    setup_function,
+    shown_error,
 )
-
 from chaossloth.subject.sharpening import ending, ends_alike, largest_number, with_number
 
 __all__ = ["CallSpec", "ConcurrentCalls", "Observed"]
 
 _SETTLE_S = 0.05
-_SETTLE_ROUNDS = 20
-_MAX_YIELDS = 20  # more than a fair scheduler may pass a ready callback over
 _CONSTRUCTOR_TRIES = 6
 _TRY_SEEDS = (1, 2, 3)  # a call may fail by chance
 _SEEDS = (1, 2)
@@ -107,7 +108,7 @@ class ConcurrentCalls:
         self._blocked: list[str] = []
         self._sharpened = ""
         if spec.setup is not None:
-            _setup_function(source, spec.setup)
+            setup_function(source, spec.setup)
 
     # -- executing
 
@@ -120,8 +121,8 @@ class ConcurrentCalls:
         results = await asyncio.gather(*tasks, return_exceptions=True)
         del tasks
         if self._settles:
-            await self._settle(before, timeout=None)
-        await _let_ready_run()
+            await settle(before, timeout=None)
+        await let_ready_run()
         return self._observe(owner, results)
 
     async def _sequential(self, order: Sequence[int]) -> _SerialRun:
@@ -129,8 +130,8 @@ class ConcurrentCalls:
         before = asyncio.all_tasks()
         owner = await self._make_object()
         results = await self._one_after_another(owner, order)
-        settled = await self._settle(before, timeout=_SETTLE_S)
-        await _let_ready_run()
+        settled = await settle(before, timeout=_SETTLE_S)
+        await let_ready_run()
         renamings, _ = relabellings(self._groups())
         flats = []
         for renaming in renamings:
@@ -158,7 +159,7 @@ class ConcurrentCalls:
 
     async def _make_object(self) -> Any:
         if self._setup is not None:
-            return await await_anything(_setup_function(self.source, self._setup)())
+            return await await_anything(setup_function(self.source, self._setup)())
         return self._construct(self._constructor)
 
     def _construct(self, arguments: Arguments) -> Any:
@@ -166,20 +167,6 @@ class ConcurrentCalls:
         made = resolve(self.source.module, self.cls_name)(*positional, **named)
         recorder.created(made)  # else it is named by whichever call touches it first
         return made
-
-    @staticmethod
-    async def _settle(before: set[asyncio.Task[Any]], timeout: float | None) -> bool:
-        """Wait for tasks that the calls left behind. True when none is left."""
-        current = asyncio.current_task()
-        for _ in range(_SETTLE_ROUNDS):
-            left = asyncio.all_tasks() - before - {current}
-            if not left:
-                return True
-            # Not gather: it would retrieve exceptions that nobody else does.
-            _, pending = await asyncio.wait(left, timeout=timeout)
-            if pending:
-                return False
-        return False
 
     def _observe(self, owner: Any, results: Sequence[Any]) -> Observed:
         walker = Walker(_recorder_hook())
@@ -224,7 +211,7 @@ class ConcurrentCalls:
 
         What differs between the runs of one order is left out of the comparison. The modules are fresh afterwards.
         """
-        run = _Fresh(self.source, run)
+        run = FreshRunner(self.source, run)
         if not self._arguments:
             self._choose_arguments(run)
             self._sharpen(run)
@@ -244,9 +231,7 @@ class ConcurrentCalls:
         for method in dict.fromkeys(self.methods):
             at = self.methods.index(method)
             for changed in with_number(first[at], number):
-                self._arguments = tuple(
-                    changed if m == method else a for m, a in zip(self.methods, first, strict=True)
-                )
+                self._arguments = tuple(changed if m == method else a for m, a in zip(self.methods, first, strict=True))
                 _, endings = self._try_endings(run)
                 if endings is not None and endings[at] == plain[at] and not ends_alike(self.methods, endings):
                     self._sharpened = (
@@ -308,7 +293,7 @@ class ConcurrentCalls:
             raise
         except BaseException as error:  # the subject may raise anything, and a run alone may never end
             calls = ", ".join(f"{self.methods[i]}({self._arguments[i].text})" for i in order)
-            self._blocked.append(f"({calls}): {_shown(error)}")
+            self._blocked.append(f"({calls}): {shown_error(error)}")
             return None
         return result
 
@@ -369,7 +354,7 @@ class ConcurrentCalls:
         working: list[Arguments] = []
         first_error: BaseException | None = None
         for arguments in constructor_candidates(cls, vars(self.source.module)):
-            error = _attempt(run, self._construct_in_loop(arguments), _SEEDS[0])
+            error = attempt_alone(run, self._construct_in_loop(arguments), _SEEDS[0])
             if error is None:
                 working.append(arguments)
                 if len(working) == _CONSTRUCTOR_TRIES:
@@ -381,7 +366,7 @@ class ConcurrentCalls:
             needed = f" for {', '.join(names)}" if names else ""
             raise UsageError(
                 f"{self.cls_name} cannot be constructed{' with any value tried' if names else ''}{needed}: "
-                f"{_shown(first_error)}; {_REMEDY_SETUP}"
+                f"{shown_error(first_error)}; {_REMEDY_SETUP}"
             )
         return working
 
@@ -416,7 +401,7 @@ class ConcurrentCalls:
         first_error: BaseException | None = None
         tries = candidates(function, vars(self.source.module), bound=bound)
         for seed, arguments in itertools.product(_TRY_SEEDS, tries):
-            error = _attempt(run, self._call_alone([*before, (method, arguments)]), seed)
+            error = attempt_alone(run, self._call_alone([*before, (method, arguments)]), seed)
             if error is None:
                 return arguments
             first_error = first_error or error
@@ -453,88 +438,24 @@ class ConcurrentCalls:
         name = f"{self.cls_name}.{method}"
         if not names:
             remedy = f"add the method that has to come first with --method, or {_REMEDY_SETUP}"
-            raise UsageError(f"{name}() raises even when it runs alone: {_shown(error)}; {remedy}")
+            raise UsageError(f"{name}() raises even when it runs alone: {shown_error(error)}; {remedy}")
         listed = ", ".join(names)
         raise UsageError(
-            f"no value found for {listed} that {name} accepts: {_shown(error)}; {_remedy_args(len(names))}{_REMEDY_SETUP}"
+            f"no value found for {listed} that {name} accepts: {shown_error(error)}; "
+            f"{_remedy_args(len(names))}{_REMEDY_SETUP}"
         )
-
-
-class _Fresh:
-    """A runner that executes the subject's modules anew before each run."""
-
-    def __init__(self, source: ModuleSource, run: Runner) -> None:
-        self._source, self._run = source, run
-
-    def __call__(self, coro: Coroutine[Any, Any, Any], seed: int, /) -> Any:
-        try:
-            self._source.reload()
-        except BaseException:
-            coro.close()
-            raise
-        return self._run(coro, seed)
-
-
-async def _let_ready_run() -> None:
-    """Let what is ready run, and what that makes ready, until nothing is; given up after some rounds.
-
-    On a loop that does not show its ready queue, that number of rounds.
-    """
-    loop = asyncio.get_running_loop()
-    for _ in range(_MAX_YIELDS):
-        ready = getattr(loop, "_ready", None)
-        if ready is not None and all(handle._cancelled for handle in ready):
-            return
-        await asyncio.sleep(0)
 
 
 def _remedy_args(count: int) -> str:
     return f"pass arguments with {args_example(count)}, or "
 
 
-def _attempt(run: Runner, coro: Coroutine[Any, Any, None], seed: int) -> BaseException | None:
-    """Run one try alone; the exception says that it was not accepted."""
-    try:
-        run(coro, seed)
-    except (MemoryError, KeyboardInterrupt, ToolError):
-        raise
-    except BaseException as error:  # the subject may raise anything, SystemExit too
-        return error
-    return None
-
-
 def _needed(function: Callable[..., Any], *, bound: bool) -> list[str]:
     return [p.name for p in required_parameters(function, bound=bound)]
 
 
-def _shown(error: BaseException) -> str:
-    lines = error_text(error).splitlines()
-    return f"{type(error).__qualname__}{': ' + lines[0] if lines else ''}"
-
-
 async def _raise(error: BaseException) -> NoReturn:
     raise error
-
-
-def _setup_function(source: ModuleSource, setup: str) -> Callable[[], Any | Awaitable[Any]]:
-    """The function of --setup "module:function"; the module may be the file's own."""
-    module_name, separator, function_name = setup.partition(":")
-    if not separator or not module_name or not function_name:
-        raise UsageError(f"--setup {setup!r} is not of the form module:function")
-    own = source.module
-    if module_name in (own.__name__, own.__name__.rpartition(".")[2], str(own.__file__).rpartition("/")[2][:-3]):
-        module = own
-    else:
-        try:
-            module = importlib.import_module(module_name)
-        except ImportError as error:
-            raise UsageError(f"--setup {setup!r}: module {module_name!r} cannot be imported: {error}") from None
-    function = getattr(module, function_name, None)
-    if not callable(function):
-        raise UsageError(f"--setup {setup!r}: there is no function {function_name!r} in {module_name}")
-    refuse_parameters(f"--setup {setup}", function)
-    result: Callable[[], Any] = function
-    return result
 
 
 def _recorder_hook() -> Callable[[object, object], None] | None:

@@ -301,8 +301,11 @@ def _frames(frame: FrameType | None) -> list[tuple[str, int, str]]:
 
 def _watch(channel: Channel) -> None:
     """Thread: end the process when one step takes longer than the limit, and say where it was."""
+    command = os.getppid()
     while True:
         sleep(_POLL_S)
+        if os.getppid() != command:
+            os._exit(EXIT_CHANNEL_LOST)  # the command is gone: nobody will ever stop a subject that spins
         if not guard.serving:
             # Again and again: this thread may have armed it just after the serving thread cancelled it.
             faulthandler.cancel_dump_traceback_later()

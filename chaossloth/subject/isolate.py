@@ -145,6 +145,7 @@ class Worker:
     def start(self) -> Self:
         """Start the process. Raises UsageError when the interpreter cannot be run."""
         self.close()
+        _open_standard_descriptors()
         request_read, request_write = os.pipe()
         answer_read, answer_write = os.pipe()
         limits = f"{request_read},{answer_write},{self.limits.memory_bytes},{self.limits.step_s}"
@@ -328,6 +329,15 @@ class Worker:
         # Until it is waited for, the leader's id is taken even if it is a zombie: no other group can have this number.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
+
+
+def _open_standard_descriptors() -> None:
+    """A command started with stdin, stdout or stderr closed must not have its pipes land on these numbers."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
 
 
 class _OutOfTime(Exception):

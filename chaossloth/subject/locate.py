@@ -5,7 +5,7 @@ decide is decided here, in the command's own process, within milliseconds, so th
 what it cannot (a class that is imported, a base class from elsewhere, a decorator's effect) is left to the worker,
 which checks again with the real objects (`entry`).
 Discovery prefers what says itself when it went wrong: `scenario`, `main`, test functions; only then classes, whose
-outcome the serializability oracle has to judge.
+outcome the serializability oracle has to judge; last other async functions that nothing in the file uses.
 """
 
 from __future__ import annotations
@@ -367,11 +367,18 @@ def _discover(outline: Outline) -> Located:
     for cls in sorted(outline.classes, key=lambda c: not racy_methods(outline, c)):
         if not outline.is_test_class(cls):
             choices += _class_choices(outline, cls)
+    reason = (
+        ""
+        if choices
+        else ", which nothing else in the file uses; there is no scenario, main, test or class with async methods"
+    )
+    known = {c.name for c in choices}
+    choices += [_function_choice(outline, name) for name in outline.entries() if name not in known]
     if not choices:
         raise UsageError(_nothing_found(outline, passed_over))
     best, others = choices[0], [c.name for c in choices[1:]]
     more = f" ({len(others)} more: {_join(others, 4)})" if others else ""
-    return _found(choices, f"{_why(outline, best)}{more}", [*others, *passed_over])
+    return _found(choices, f"{_why(outline, best)}{reason}{more}", [*others, *passed_over])
 
 
 def _function_choices(outline: Outline) -> tuple[list[Choice], list[str]]:

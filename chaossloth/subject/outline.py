@@ -6,7 +6,7 @@ Names that only running could decide (imported, assigned, from a base class else
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 __all__ = ["Function", "Outline", "async_names", "can_be_called", "racy_methods", "required"]
 
@@ -25,6 +25,7 @@ class Outline:
         self.assigned: set[str] = set()
         self.star = False
         self.run_by_guard: list[str] = []  # functions called under `if __name__ == "__main__":`
+        self._users: dict[str, set[str]] = {}  # name -> functions and classes of the module that use it
         for node in _statements(tree.body):
             self._add(node)
 
@@ -34,8 +35,10 @@ class Outline:
             self.run_by_guard += [call.func.id for call in calls if isinstance(call.func, ast.Name)]
         elif isinstance(node, FUNCTIONS):
             self.functions[node.name] = node
+            self._add_uses(node)
         elif isinstance(node, ast.ClassDef):
             self._add_class(node, "")
+            self._add_uses(node)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             names = [alias.asname or alias.name.partition(".")[0] for alias in node.names]
             self.star |= "*" in names
@@ -43,6 +46,25 @@ class Outline:
         elif isinstance(node, (ast.Assign, ast.AnnAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             self.assigned.update(t.id for t in targets if isinstance(t, ast.Name))
+
+    def _add_uses(self, node: Function | ast.ClassDef) -> None:
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load):
+                self._users.setdefault(inner.id, set()).add(node.name)
+
+    def entries(self) -> list[str]:
+        """Public `async def` functions that need no argument, yield nothing, come to an end as far as one can see, and
+        are used by nothing else here."""
+        return [
+            name
+            for name, node in self.functions.items()
+            if isinstance(node, ast.AsyncFunctionDef)
+            and can_be_called(name, node)
+            and not required(node)
+            and not _is_generator(node)
+            and not _runs_for_ever(node)
+            and not self._users.get(name, set()) - {name}
+        ]
 
     def _add_class(self, node: ast.ClassDef, prefix: str) -> None:
         self.classes[prefix + node.name] = node
@@ -145,9 +167,28 @@ def async_names(methods: Mapping[str, ast.AST]) -> list[str]:
     return [name for name, node in methods.items() if isinstance(node, ast.AsyncFunctionDef)]
 
 
+def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """What a function's own body consists of, without the functions and classes defined inside it."""
+    for inner in ast.iter_child_nodes(node):
+        yield inner
+        if not isinstance(inner, (*FUNCTIONS, ast.Lambda, ast.ClassDef)):
+            yield from _own_nodes(inner)
+
+
+def _is_generator(node: ast.AST) -> bool:
+    return any(isinstance(inner, (ast.Yield, ast.YieldFrom)) for inner in _own_nodes(node))
+
+
+def _runs_for_ever(node: ast.AST) -> bool:
+    """Whether there is a `while True:` that nothing in it leaves: a server's or a poller's loop."""
+    endless = (n for n in _own_nodes(node) if isinstance(n, ast.While) and isinstance(n.test, ast.Constant))
+    leaves = (ast.Break, ast.Return, ast.Raise)
+    return any(not any(isinstance(inner, leaves) for inner in _own_nodes(loop)) for loop in endless)
+
+
 def can_be_called(name: str, node: Function) -> bool:
     """Whether discovery may call a method: public, and neither a property nor a context manager."""
-    no_call = ("property", "cached_property", "setter", "getter", "asynccontextmanager")
+    no_call = ("property", "cached_property", "setter", "getter", "asynccontextmanager", "fixture")
     return not name.startswith("_") and not any(base_name(d) in no_call for d in node.decorator_list)
 
 

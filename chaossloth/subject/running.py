@@ -1,26 +1,37 @@
-"""What `entry` and `calls` share: names looked up in the present module, awaiting anything, exceptions as text."""
+"""What `entry` and `calls` share: names looked up in the present module, awaiting, runs alone, exceptions as text."""
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from types import ModuleType, TracebackType
 from typing import Any, Protocol
 
-from chaossloth.errors import UsageError
+from chaossloth.errors import ToolError, UsageError
 from chaossloth.evidence import Frame
 
 __all__ = [
+    "FreshRunner",
     "ModuleSource",
     "Runner",
+    "attempt_alone",
     "await_anything",
     "error_text",
     "file_name",
     "finish",
     "innermost",
+    "let_ready_run",
     "refuse_parameters",
     "resolve",
+    "settle",
+    "setup_function",
+    "shown_error",
 ]
+
+_SETTLE_ROUNDS = 20
+_MAX_YIELDS = 20  # more than a fair scheduler may pass a ready callback over
 
 
 class ModuleSource(Protocol):
@@ -108,3 +119,82 @@ async def finish(result: Any) -> Any:
         async with result as entered:
             return entered
     return await await_anything(result)
+
+
+class FreshRunner:
+    """A runner that executes the subject's modules anew before each run."""
+
+    def __init__(self, source: ModuleSource, run: Runner) -> None:
+        self._source, self._run = source, run
+
+    def __call__(self, coro: Coroutine[Any, Any, Any], seed: int, /) -> Any:
+        try:
+            self._source.reload()
+        except BaseException:
+            coro.close()
+            raise
+        return self._run(coro, seed)
+
+
+async def settle(before: set[asyncio.Task[Any]], timeout: float | None) -> bool:
+    """Wait for tasks that the calls left behind. True when none is left."""
+    current = asyncio.current_task()
+    for _ in range(_SETTLE_ROUNDS):
+        left = asyncio.all_tasks() - before - {current}
+        if not left:
+            return True
+        # Not gather: it would retrieve exceptions that nobody else does.
+        _, pending = await asyncio.wait(left, timeout=timeout)
+        if pending:
+            return False
+    return False
+
+
+async def let_ready_run() -> None:
+    """Let what is ready run, and what that makes ready, until nothing is; given up after some rounds.
+
+    On a loop that does not show its ready queue, that number of rounds.
+    """
+    loop = asyncio.get_running_loop()
+    for _ in range(_MAX_YIELDS):
+        ready = getattr(loop, "_ready", None)
+        if ready is not None and all(handle._cancelled for handle in ready):
+            return
+        await asyncio.sleep(0)
+
+
+def attempt_alone(run: Runner, coro: Coroutine[Any, Any, None], seed: int) -> BaseException | None:
+    """Run one try alone; the exception says that it was not accepted."""
+    try:
+        run(coro, seed)
+    except (MemoryError, KeyboardInterrupt, ToolError):
+        raise
+    except BaseException as error:  # the subject may raise anything, SystemExit too
+        return error
+    return None
+
+
+def shown_error(error: BaseException) -> str:
+    lines = error_text(error).splitlines()
+    return f"{type(error).__qualname__}{': ' + lines[0] if lines else ''}"
+
+
+def setup_function(source: ModuleSource, setup: str) -> Callable[[], Any | Awaitable[Any]]:
+    """The function of --setup "module:function"; the module may be the file's own."""
+    module_name, separator, function_name = setup.partition(":")
+    if not separator or not module_name or not function_name:
+        raise UsageError(f"--setup {setup!r} is not of the form module:function")
+    own = source.module
+    if module_name in (own.__name__, own.__name__.rpartition(".")[2], str(own.__file__).rpartition("/")[2][:-3]):
+        module = own
+    else:
+        try:
+            module = importlib.import_module(module_name)
+        except ImportError as error:
+            raise UsageError(f"--setup {setup!r}: module {module_name!r} cannot be imported: {error}") from None
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise UsageError(f"--setup {setup!r}: there is no function {function_name!r} in {module_name}")
+    refuse_parameters(f"--setup {setup}", function)
+    result: Callable[[], Any] = function
+    return result

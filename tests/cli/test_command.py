@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from chaossloth.cli import main
 from chaossloth.config import Options
-from chaossloth.errors import SubjectUnusable, ToolError, UsageError
+from chaossloth.errors import ReplayDiverged, SubjectUnusable, ToolError, UsageError
 from chaossloth.evidence import Investigation
 from chaossloth.report.terminal import phase_lines
 from tests.report import samples
@@ -209,6 +209,16 @@ def test_lost_subject_is_inconclusive(pipeline: Pipeline, run: Run) -> None:
     pipeline.result = SubjectUnusable("exited", "the subject called os._exit(3)")
     result = run()
     assert (result.exit_code, result.stderr) == (3, "chaossloth: inconclusive: the subject called os._exit(3)\n")
+
+
+def test_a_token_of_another_program_is_wrong_use(pipeline: Pipeline, run: Run) -> None:
+    """The tool is not at fault: the token asked for is refused; without one, a search's own replays disagree."""
+    pipeline.result = ReplayDiverged("s0:zzz: another path than the recorded one")
+    asked = run("store.py", "--replay", "s0:zzz")
+    assert (asked.exit_code, asked.stderr) == (2, "chaossloth: s0:zzz: another path than the recorded one\n")
+    searched = run("store.py")
+    assert searched.exit_code == 3
+    assert searched.stderr == "chaossloth: inconclusive: s0:zzz: another path than the recorded one\n"
 
 
 def test_second_interrupt_aborts(pipeline: Pipeline, run: Run) -> None:

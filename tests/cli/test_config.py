@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
 import tomllib
 from dataclasses import fields
 from pathlib import Path
@@ -180,6 +181,28 @@ def test_command_line_repeats_the_investigation() -> None:
     ]  # fmt: skip
     assert command_line(Options()) == ("chaossloth",)
     assert command_line(Options(replay="t")) == ("chaossloth", "--replay", "t")
+    assert command_line(Options(replay="t", repair=False), "t") == ("chaossloth", "--replay", "t")
+
+
+@pytest.mark.parametrize(
+    ("word", "quoted"),
+    [
+        ("('a', 'b')", """"('a', 'b')\""""),
+        ("(70,)", "'(70,)'"),
+        ("my dir/a.py", "'my dir/a.py'"),
+        ("plain.py", "plain.py"),
+        ("", "''"),
+        ("it's $HOME", """'it'"'"'s $HOME'"""),
+        ("'`x`'", """''"'"'`x`'"'"''"""),
+        ("'!x'", """''"'"'!x'"'"''"""),
+        ("(\"a\", 'b')", """'("a", '"'"'b'"'"')'"""),
+        ("'a\\n'", """''"'"'a\\n'"'"''"""),
+    ],
+)
+def test_shell_line_is_legible_and_read_back_as_the_same_words(word: str, quoted: str) -> None:
+    assert shell_line(("chaossloth", word)) == f"chaossloth {quoted}"
+    printed = subprocess.run(["sh", "-c", f"printf %s {quoted}"], capture_output=True, text=True, check=True)
+    assert printed.stdout == word
 
 
 def test_version_is_that_of_the_package() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
+import itertools
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from chaossloth.evidence import AwaitTiming, Boundary, Investigation, Natural
+from chaossloth.evidence import AwaitTiming, Boundary, Frame, Investigation, Natural, wilson_interval
 from chaossloth.report.terminal import outcome_words, phase_lines, render
 from chaossloth.report.text import layout, make_console, width_of
+from chaossloth.report.words import bounds_words, verdict_words
 from tests.report import samples
 
 
@@ -74,10 +77,11 @@ called with ('u1',) each
 
  outcome    repaired: lost update of Store.sessions['u1'] · not serializable: result {'u1': 1},
             sequential orders give {'u1': 2} · patch verified, not written (--apply writes it)
- verdict    BOUNDED: 412 executions (stock 200, latency 112, reorder 100), search not finished,
-            about 41 % covered (estimated) · 37 failed
-            bounds: labels stock, latency, reorder · 2 calls · 3 seeds · durations drawn per task
-            from seeds · cancellation none · bypass ≤ 2 · ≤ 5000 steps · strategies random, pct
+ verdict    patched: PROVEN: all 6 inequivalent interleavings within the bounds executed · 9
+            executions (stock 9) · 0 failed
+            bounds: labels stock · 2 calls · 3 seeds · durations drawn per task from seeds ·
+            cancellation none · bypass ≤ 2 · ≤ 5000 steps
+            original: failed after 412 executions (stock 200, latency 112, reorder 100)
 
  reproduce  chaossloth store.py --cls Store --method update --replay 2k:A3-Bx""".splitlines()
     )
@@ -125,15 +129,170 @@ def test_every_phase_says_something(outcome: str) -> None:
 def test_verdict_is_never_without_its_bounds(outcome: str) -> None:
     for verbosity in (-1, 0):
         text = " ".join(" ".join(report(samples.OUTCOMES[outcome](), verbosity)).split())
-        word = samples.OUTCOMES[outcome]().verdict.word.upper()
-        assert f"{word}: " in text
-        assert "bounds: labels stock, latency, reorder · 2 calls · 3 seeds" in text.split(f"{word}: ", 1)[1]
+        verdict = samples.PROVEN if outcome == "repaired" else samples.OUTCOMES[outcome]().verdict
+        assert f"{verdict.word.upper()}: " in text
+        labels = ", ".join(verdict.bounds.labels)
+        assert f"bounds: labels {labels} · 2 calls · 3 seeds" in text.split(f"{verdict.word.upper()}: ", 1)[1]
 
 
-def test_quiet_is_diff_outcome_reproduce() -> None:
+def labelled(lines: list[str], label: str) -> str:
+    """The text under a label, its lines joined."""
+    start = next(i for i, line in enumerate(lines) if line.startswith(f" {label:<10} "))
+    more = itertools.takewhile(lambda line: line.startswith(" " * 12), lines[start + 1 :])
+    return " ".join([lines[start][12:], *(line.strip() for line in more)])
+
+
+@pytest.mark.parametrize("verbosity", [-1, 0])
+def test_after_a_repair_the_verdict_is_that_of_the_patched_program(verbosity: int) -> None:
+    original = replace(samples.BOUNDED, executions=1, executions_by_label={"stock": 1}, failures=1)
+    text = labelled(report(samples.repaired(verdict=original), verbosity), "verdict")
+    assert text.startswith("patched: PROVEN: all 6 inequivalent interleavings within the bounds executed · 9 exec")
+    assert text.endswith("≤ 5000 steps original: failed after 1 execution (stock 1)")
+    assert "search not finished" not in text
+
+
+@pytest.mark.parametrize(
+    ("executions", "failures", "words"),
+    [
+        (15, 1, "BOUNDED: failure found after 15 executions (stock 15), about 41 % covered (estimated) · 1 failed"),
+        (1, 1, "BOUNDED: failure found after 1 execution (stock 1), about 41 % covered (estimated) · 1 failed"),
+        (21, 21, "BOUNDED: each of 21 executions (stock 21) fails, about 41 % covered (estimated) · 21 failed"),
+        (9, 0, "BOUNDED: 9 executions (stock 9), search not finished, about 41 % covered (estimated) · 0 failed"),
+    ],
+)
+def test_verdict_of_a_search_that_met_a_failure(executions: int, failures: int, words: str) -> None:
+    verdict = replace(
+        samples.BOUNDED, executions=executions, executions_by_label={"stock": executions}, failures=failures
+    )
+    assert verdict_words(verdict) == words
+    for verbosity in (-1, 0):
+        assert labelled(report(samples.found(verdict=verdict), verbosity), "verdict").startswith(f"{words} bounds: ")
+
+
+def test_the_only_interleaving() -> None:
+    assert verdict_words(replace(samples.PROVEN, distinct=1)).startswith(
+        "PROVEN: the only interleaving within the bounds executed · 9 executions"
+    )
+
+
+def test_strategies_are_named_only_where_the_verdict_names_them() -> None:
+    assert "strategies" not in bounds_words(replace(samples.BOUNDS, strategies=()))
+    assert bounds_words(replace(samples.BOUNDS, strategies=("stock order",))).endswith(" · strategies stock order")
+
+
+@pytest.mark.parametrize(
+    ("overhead", "words"),
+    [
+        (None, "overhead not measurable"),
+        (-0.09, "overhead none measurable"),
+        (-0.0, "overhead none measurable"),
+        (0.031, "overhead 3.1 %"),
+    ],
+)
+def test_overhead(overhead: float | None, words: str) -> None:
+    natural = Natural(25, 0, wilson_interval(0, 25), overhead)
+    assert phase(samples.investigation(natural=natural), 1)[0].endswith(f" · stock loop · {words}")
+
+
+LINE_11 = Frame("store.py", 11, "Store.update")
+
+
+def bare(failure: Any, message: str, where: Frame | None = LINE_11) -> Investigation:
+    finding = replace(samples.FINDING, failure=failure, message=message, where=where)
+    return samples.found(findings=(finding,))
+
+
+@pytest.mark.parametrize(
+    ("failure", "message", "words"),
+    [
+        ("assertion", "", "assertion at store.py:11: self.sessions[key] = current + 1"),
+        ("assertion", "AssertionError", "assertion at store.py:11: self.sessions[key] = current + 1"),
+        ("assertion", "lost", "assertion: lost"),
+        ("exception", "StoreFull", "exception StoreFull at store.py:11: self.sessions[key] = current + 1"),
+        ("exception", "StoreFull: ", "exception StoreFull at store.py:11: self.sessions[key] = current + 1"),
+        ("exception", "KeyError: 'u1'", "exception: KeyError: 'u1'"),
+    ],
+)
+def test_an_exception_without_a_message_is_told_by_its_line(failure: Any, message: str, words: str) -> None:
+    investigation = bare(failure, message)
+    assert phase(investigation, 3)[2] == words
+    assert labelled(report(investigation), "outcome") == f"found: lost update of Store.sessions['u1'] · {words}"
+    assert labelled(report(investigation, -1), "outcome").endswith(words)
+
+
+def test_an_unknown_place_leaves_the_name() -> None:
+    assert phase(bare("assertion", "AssertionError", None), 3)[2] == "assertion: AssertionError"
+    beyond = bare("assertion", "", Frame("store.py", 99, "Store.update"))
+    assert phase(beyond, 3)[2] == "assertion at store.py:99"
+
+
+def test_a_patched_file_is_not_quoted(tmp_path: Path) -> None:
+    """Once the patch is written the line on the disk may be another one than the line that failed."""
+    path = tmp_path / "late.py"
+    path.write_text("patched\n", encoding="utf-8")
+    finding = replace(bare("assertion", "", Frame(str(path), 1, "f")).findings[0], repair=samples.REPAIR)
+    written = replace(finding, repair=replace(samples.REPAIR, applied=True))
+    assert "late.py:1: patched" in "".join(report(samples.repaired(findings=(finding,)), -1, 300))
+    text = "".join(report(samples.repaired(findings=(written,)), -1, 300))
+    assert "late.py:1 · patch verified, written" in text
+    assert "late.py:1: patched" not in text
+
+
+REPLAY = ("chaossloth", "store.py", "--cls", "Store", "--method", "update", "--replay", "2k:A3-Bx")
+NOTHING_ELSE: dict[str, Any] = {"command": REPLAY, "natural": None, "liveness": None, "longest_step_ms": None}
+
+
+def numbers(lines: list[str]) -> list[int]:
+    return [int(line[1]) for line in lines if line[:1] == " " and line[1:2].isdigit() and line[2:3] == " "]
+
+
+def test_replay_shows_the_phases_that_were_run() -> None:
+    verdict = replace(samples.BOUNDED, executions=20, executions_by_label={"stock": 20}, failures=20, coverage=None)
+    investigation = samples.found(verdict=verdict, **NOTHING_ELSE)
+    lines = report(investigation)
+    assert numbers(lines) == [3, 6, 9]
+    assert numbers(report(investigation, already={0, 3, 6})) == [9]
+    assert not any("not attempted" in line or "candidate" in line for line in lines)
+    assert " 3 force       2k:A3-Bx replayed · 1 deviation from stock order · label stock, +236.4 µs" in lines
+    assert labelled(lines, "verdict").startswith("BOUNDED: each of 20 executions (stock 20) fails · 20 failed")
+
+
+def test_replay_shows_what_else_it_has_evidence_of() -> None:
+    investigation = samples.repaired(**{**NOTHING_ELSE, "liveness": samples.Liveness(1), "longest_step_ms": 0.1})
+    assert numbers(report(investigation)) == [3, 4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"outcome": "clean", "cause": "the interleaving passes"}, "the replayed interleaving passes"),
+        ({"outcome": "inconclusive", "cause": ""}, "the replayed interleaving passes"),  # seen live, not yet settled
+        ({"outcome": "inconclusive", "cause": "memory"}, "the replay did not end: memory"),
+        ({"outcome": "not-a-race"}, "the replayed interleaving fails, but not because of its order"),
+        ({"outcome": "inconclusive", "interrupted": True}, "not attempted: interrupted (the replay did not end)"),
+    ],
+)
+def test_replay_without_a_finding(changes: dict[str, Any], words: str) -> None:
+    investigation = samples.investigation(**{**NOTHING_ELSE, **changes})
+    assert phase(investigation, 3) == [words]
+    if changes["outcome"] == "clean":
+        assert numbers(report(investigation)) == [3, 9]
+        assert outcome_words(investigation) == "clean: the interleaving passes"
+
+
+def test_no_repair_without_a_candidate_refuses_none() -> None:
+    """Only what was made can have been refused."""
+    assert outcome_words(samples.found(outcome="no-repair")).endswith(" · no candidate was made")
+    refused = replace(samples.no_repair().findings[0], no_repair_reason=None)
+    assert outcome_words(samples.no_repair(findings=(refused,))).endswith(" · every candidate was refused")
+
+
+def test_quiet_is_diff_outcome_verdict_reproduce() -> None:
     lines = report(samples.repaired(), -1)
     assert lines[0] == "--- a/store.py"
     assert lines[9].startswith(" outcome    repaired: lost update")
+    assert [line[:11].strip() for line in lines[9:] if line[:11].strip()] == ["outcome", "verdict", "reproduce"]
+    assert not any("bounds" in line for line in lines[9 : lines.index(next(x for x in lines if "verdict  " in x))])
     assert lines[-1] == " reproduce  chaossloth store.py --cls Store --method update --replay 2k:A3-Bx"
     assert not any(line.startswith(" 1 sample") for line in lines)
 

@@ -9,7 +9,7 @@ import pytest
 
 from chaossloth.boundary.telemetry import Telemetry, table
 from chaossloth.evidence import as_json, wilson_interval
-from chaossloth.natural import NaturalSample, sample
+from chaossloth.natural import NaturalSample, overhead_of, sample
 from tests.stock.programs import FILE, LOST_UPDATE, Scenario, is_subject
 
 
@@ -24,12 +24,30 @@ def test_lost_update_with_random_sleeps() -> None:
     assert result.natural.ci95 == wilson_interval(result.natural.failures, 25)
     assert set(result.natural.messages) <= {"AssertionError: 5", "AssertionError: 10"}
     assert told[-1] == (25, result.natural.failures) and len(told) == 25
-    assert result.natural.overhead is not None
     assert {outcome.failure for outcome in result.outcomes} == {None, "assertion"}
     assert result.switches == (8,) * 25  # 2 of the main task, 3 of each giver
     columns = result.telemetry.columns
     assert columns == (f"{FILE}:6", f"{FILE}:24") and len(result.telemetry.rows) == 25
     assert result.telemetry.failed == tuple(not outcome.ok for outcome in result.outcomes)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "overhead"),
+    [
+        ([(0.0202, 0.02), (0.0204, 0.02), (0.0206, 0.02)], 0.02),
+        ([(0.0202, 0.02), (0.09, 0.02), (0.0206, 0.02), (0.0204, 0.02), (0.0206, 0.02)], 0.03),  # one outlier
+        ([(0.00101, 0.001), (0.00102, 0.001), (0.00103, 0.001)], None),  # too short
+        ([(0.018, 0.02), (0.02, 0.02), (0.023, 0.02)], None),  # the pairs do not agree
+        ([(0.0202, 0.02), (0.0204, 0.02)], None),  # too few
+        ([], None),
+    ],
+)
+def test_overhead_is_told_only_where_the_pairs_agree(pairs: list[tuple[float, float]], overhead: float | None) -> None:
+    assert overhead_of(pairs) == (None if overhead is None else pytest.approx(overhead))
+
+
+def test_no_overhead_of_runs_that_are_short() -> None:
+    assert sampled("async def scenario(): pass").natural.overhead is None
 
 
 FAILURES = {

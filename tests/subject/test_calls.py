@@ -15,7 +15,7 @@ import pytest
 
 from chaossloth.errors import UsageError
 from chaossloth.evidence import Outcome
-from chaossloth.subject.arguments import candidates, constructor_candidates, parse_literals
+from chaossloth.subject.arguments import args_example, candidates, constructor_candidates, parse_literals
 from chaossloth.subject.entry import CallSpec, Program, build_program
 from chaossloth.subject.locate import locate
 
@@ -433,3 +433,152 @@ def test_arguments_of_another_variant_are_used_again(make: Make, tmp_path: Path)
     found = locate(tmp_path / FILE, None, "Wallet", ["grant"])
     again = prepared(build_program(found.choice, Source(tmp_path / FILE), CallSpec(), like=first))
     assert again.arguments == ("(3,)", "(3,)")
+
+
+# --- fresh modules, what is ready, arguments that can conflict ---------------------------------------------------
+
+
+SINGLETON = """
+    class Service:
+        _instance = None
+        @classmethod
+        async def instance(cls):
+            if cls._instance is None:
+                await sleep(0)
+                cls._instance = cls()
+            return cls._instance
+        async def first_time(self):
+            if type(self)._instance is None:
+                type(self)._instance = self
+                return "first"
+            return "again"
+"""
+
+
+def test_the_modules_are_fresh_after_prepare(make: Make) -> None:
+    """Else the first execution starts with the class's cache filled, and sees no race."""
+    program = prepared(make(SINGLETON, "Service", ("instance",)))
+    assert program.source.module.Service._instance is None
+    assert "result of B is a Service of its own" in judged(program).message
+
+
+def test_the_modules_are_fresh_before_every_sequential_run(make: Make) -> None:
+    """A cache that stays filled after the first run would make the outcome of all others the only allowed one."""
+    assert judged(prepared(make(SINGLETON, "Service", ("first_time",)))).ok
+
+
+def test_another_function_of_the_file_starts_from_fresh_modules(make: Make) -> None:
+    program = make("seen = []\nasync def scenario():\n    seen.append(1)\n    assert len(seen) == 1\n")
+    assert judged(program).ok and not judged(program).ok
+    assert judged(prepared(program)).ok
+
+
+SINGLE_FLIGHT = """
+    class SingleFlight:
+        def __init__(self):
+            self.inflight = {}
+            self.cache = {}
+        async def load(self, key):
+            await sleep(0.001)
+            self.cache[key] = key.upper()
+            return self.cache[key]
+        async def get(self, key="k"):
+            if key in self.cache:
+                return self.cache[key]
+            task = self.inflight.get(key)
+            if task is None:
+                task = self.inflight[key] = asyncio.ensure_future(self.load(key))
+                task.add_done_callback(lambda _: asyncio.get_running_loop().call_soon(self.clean, key, 4))
+            return await asyncio.shield(task)
+        def clean(self, key, rounds):
+            if rounds:
+                asyncio.get_running_loop().call_soon(self.clean, key, rounds - 1)
+            else:
+                del self.inflight[key]
+"""
+
+
+def test_what_is_ready_runs_before_the_state_is_read(make: Make) -> None:
+    program = prepared(make(SINGLE_FLIGHT, "SingleFlight", ("get",)))
+    assert judged(program).ok
+    assert program.serial is not None
+    (known,) = program.serial.known.values()
+    assert known["SingleFlight", ".inflight"] == ("container", "dict", 0)
+
+
+def test_a_callback_that_is_always_ready_does_not_hold_the_reading_up(make: Make) -> None:
+    text = """
+        class Ticker:
+            def __init__(self):
+                self.on = 1
+            def tick(self):
+                asyncio.get_running_loop().call_soon(self.tick)
+            async def start(self):
+                self.tick()
+    """
+    assert judged(prepared(make(text, "Ticker", ("start",)))).ok
+
+
+BALANCE = """
+    class Refused(Exception):
+        pass
+    class Account:
+        def __init__(self, balance=100):
+            self.balance = balance
+        async def withdraw(self, amount: int):
+            if self.balance < amount:
+                raise Refused(amount)
+            await sleep(0)
+            self.balance -= amount
+        async def take(self, *, amount: int):
+            if self.balance < amount:
+                return False
+            await sleep(0)
+            self.balance -= amount
+            return True
+        async def deposit(self, amount: int):
+            self.balance += amount
+        async def twice(self, amount: int):
+            if amount > 2:
+                raise Refused(amount)
+"""
+
+
+def test_a_number_is_taken_with_which_calls_can_conflict(make: Make) -> None:
+    program = prepared(make(BALANCE, "Account", ("withdraw",)))
+    assert program.arguments == ("(100,)", "(100,)")
+    assert "Account.balance is -100; one after another it is 0" in judged(program).message
+    assert program.notes[:2] == [
+        "calls: withdraw(100) on Account() (arguments from the largest number that the fresh object holds; "
+        "only these arguments were tried)",
+        "arguments: withdraw(100) rather than withdraw(1), after which every call ends alike",
+    ]
+    assert prepared(make(BALANCE, "Account", ("take",))).arguments == ("(amount=100)", "(amount=100)")
+
+
+@pytest.mark.parametrize("method", ["deposit", "twice"])
+def test_the_plain_number_stays_where_another_makes_no_difference(make: Make, method: str) -> None:
+    program = prepared(make(BALANCE, "Account", (method,)))
+    assert program.arguments == ("(1,)", "(1,)")
+    assert program.notes == [
+        f"calls: {method}(1) on Account() (arguments from type hints; only these arguments were tried)"
+    ]
+
+
+def test_given_arguments_are_not_replaced(make: Make) -> None:
+    program = prepared(make(BALANCE, "Account", ("withdraw",), args=("(1,)",)))
+    assert program.arguments == ("(1,)", "(1,)")
+    assert program.notes == ["calls: withdraw(1) on Account() (arguments from --args)"]
+
+
+def test_a_setup_without_calls_is_refused(make: Make) -> None:
+    with pytest.raises(UsageError, match="--setup m:f makes the object for concurrent calls, but scenario"):
+        make("async def scenario(): ...", "scenario", setup="m:f")
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(1, '--args "(1,)"'), (2, "--args \"(1, 'x')\""), (5, "--args \"(1, 'x', 2, 'y', 1)\"")],
+)
+def test_the_example_has_as_many_values_as_there_are_parameters(count: int, text: str) -> None:
+    assert args_example(count) == text

@@ -140,6 +140,59 @@ def test_discovery(tmp_path: Path, text: str, names: list[str]) -> None:
     assert found.how_chosen
 
 
+ENTRIES = """import asyncio
+import contextlib
+import pytest
+
+class Plain:
+    def total(self): ...
+
+async def fill(): ...
+
+async def first():
+    await asyncio.gather(fill(), fill())
+
+async def with_argument(x): ...
+
+async def again(n=3):
+    await again(0)
+
+async def _private(): ...
+
+async def rows():
+    yield 1
+
+async def poll():
+    while True:
+        await asyncio.sleep(1)
+
+async def until():
+    while True:
+        if await asyncio.sleep(1, True):
+            return
+
+@contextlib.asynccontextmanager
+async def opened(): ...
+
+@pytest.fixture
+async def database(): ...
+"""
+
+
+def test_async_functions_that_nothing_uses_are_offered_last(tmp_path: Path) -> None:
+    found = locate(write(tmp_path, ENTRIES))
+    assert [c.name for c in found.choices] == ["first", "again", "until"]
+    assert found.how_chosen == (
+        "async function first (line 10), which nothing else in the file uses; "
+        "there is no scenario, main, test or class with async methods (2 more: again, until)"
+    )
+    beside = locate(write(tmp_path, ENTRIES.replace("def total", "async def total"), "beside.py"))
+    assert [c.name for c in beside.choices] == ["Plain.total", "first", "again", "until"]
+    assert "nothing else" not in beside.how_chosen
+    scenario = locate(write(tmp_path, "async def scenario(): ...\nasync def f(): ...\n", "scenario.py"))
+    assert [c.name for c in scenario.choices] == ["scenario", "f"]
+
+
 def test_tests_that_need_fixtures_are_named_not_chosen(tmp_path: Path) -> None:
     found = locate(write(tmp_path, "async def test_a(db): ...\nasync def test_b(): ...\n"))
     assert found.choice.name == "test_b"

@@ -8,8 +8,9 @@
 and for a guard that leaves (`if self.started: return`), a second copy of the guard behind the last await before the
 act. Preconditions: the test touches the state and is pure; its names are not bound again in between; the act writes
 state behind the await (an await inside the act's own assignment is taken out first). A walrus in the test would
-overwrite its name. Work done during the await may be done twice: where that matters, the execution of the candidate
-shows it.
+overwrite its name. What ran between the two tests is abandoned when the second one fails, so it must be work that can
+be done for nothing (`effects`): a value computed, a sleep; never a card charged or a counter moved. A lock is proposed
+anyhow.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from chaossloth.diagnose.intents import RECHECK_AFTER_AWAIT
 from chaossloth.evidence import RepairIntent
 from chaossloth.repair.dataflow import awaits, bound_names, is_exit, is_pure, loaded_names, single_await
+from chaossloth.repair.effects import effect_of
 from chaossloth.repair.operators.hoist import Hoisted, expression_text
 from chaossloth.repair.proposal import Proposal
 from chaossloth.repair.render import Draft, Item, Keep, Suite
@@ -39,8 +41,8 @@ def propose(sites: Sites, refused: list[str]) -> Iterable[Proposal]:
                 if reason:
                     refused.append(f"{RECHECK_AFTER_AWAIT} {function.name}:{node.lineno}: {reason}")
                 else:
-                    yield from _guarded_body(sites, function, node)
-                    yield from _early_exit(sites, function, node)
+                    yield from _guarded_body(sites, function, node, refused)
+                    yield from _early_exit(sites, function, node, refused)
 
 
 def _tests_state(function: Function, node: ast.If) -> bool:
@@ -57,7 +59,7 @@ def _unfit(node: ast.If) -> str:
 # -- if cond: ... await ... act --------------------------------------------------------------------------------------
 
 
-def _guarded_body(sites: Sites, function: Function, node: ast.If) -> Iterator[Proposal]:
+def _guarded_body(sites: Sites, function: Function, node: ast.If, refused: list[str]) -> Iterator[Proposal]:
     """Nest what follows the last await before the first write; once with all that follows, once with the writes
     only."""
     block = _innermost(function, Block(node, "body"))
@@ -73,6 +75,8 @@ def _guarded_body(sites: Sites, function: Function, node: ast.If) -> Iterator[Pr
     if bound_names(
         [*node.body[: node.body.index(_within(function, node, statements[start]))], *statements[:start]]
     ) & loaded_names([node.test]):
+        return
+    if _noticed(function, node, node.body, statements[start], wait, refused):
         return
     for last in dict.fromkeys([len(statements) - 1, acts[-1]]):
         if not awaits(statements[start + (wait is not None) : last + 1]):
@@ -95,6 +99,32 @@ def _innermost(function: Function, block: Block) -> Block:
         if touched and any(function.direct(n, reads=False) for n in touched):
             return _innermost(function, inner)
     return block
+
+
+def _noticed(
+    function: Function,
+    node: ast.If,
+    run: Sequence[ast.stmt],
+    until: ast.stmt,
+    wait: ast.Await | None,
+    refused: list[str],
+) -> bool:
+    """Does something between the two tests leave a trace that abandoning it would not undo?"""
+    begin = (until.lineno, until.col_offset)
+    between: list[ast.AST] = [wait] if wait else []
+    suites: list[ast.stmt] = list(run)
+    for statement in suites:
+        if (statement.lineno, statement.col_offset) >= begin:
+            break
+        if isinstance(statement, (ast.Try, ast.With, ast.AsyncWith)) and until in ast.walk(statement):
+            between += [i.context_expr for i in getattr(statement, "items", ())]
+            suites += statement.body
+        else:
+            between.append(statement)
+    effect = effect_of(function.module, function.node, between)
+    if effect:
+        refused.append(f"{RECHECK_AFTER_AWAIT} {function.name}:{node.lineno}: it would be done for nothing: {effect}")
+    return effect is not None
 
 
 def _within(function: Function, node: ast.If, statement: ast.stmt) -> ast.stmt:
@@ -149,7 +179,7 @@ def _fresh(expression: ast.expr) -> ast.expr:
 # -- if cond: return; ... await ... act ------------------------------------------------------------------------------
 
 
-def _early_exit(sites: Sites, function: Function, node: ast.If) -> Iterator[Proposal]:
+def _early_exit(sites: Sites, function: Function, node: ast.If, refused: list[str]) -> Iterator[Proposal]:
     """Repeat the guard behind the last await before the act."""
     if node.orelse or not is_exit(node.body[-1]) or awaits([node]) or len(node.body) > 2:
         return
@@ -168,6 +198,8 @@ def _early_exit(sites: Sites, function: Function, node: ast.If) -> Iterator[Prop
     if position is None or (awaits([statements[act]]) and wait is None):
         return
     if bound_names(statements[guard + 1 : position]) & loaded_names([node]):
+        return
+    if _noticed(function, node, statements[guard + 1 :], statements[position], wait, refused):
         return
     why = f"the guard at line {node.lineno} may no longer hold when the await before line {statements[act].lineno} ends"
     intent = RepairIntent(RECHECK_AFTER_AWAIT, function.name, (node.lineno, statements[act].lineno), why)
