@@ -42,7 +42,7 @@ class Subject:
         self._program: Program | None = None
         self._original: Program | None = None
         self._selected = 0
-        self._instrumented = self._dirty = False
+        self._instrumented = False
         self._spec = CallSpec()
 
     def open(
@@ -72,7 +72,6 @@ class Subject:
         if self._loader is None:
             raise ToolError("a program was asked for before open()")
         self._instrumented = instrumented
-        self._dirty = False
         if instrumented:
             watch.install()
         else:
@@ -82,22 +81,9 @@ class Subject:
     def _build(self, like: Program | None = None) -> Program:
         assert self._loader is not None
         program = build_program(self.choice, self._loader, self._spec, like)
-        program.prepare(self._alone)
-        if self._dirty:
-            self._loader.reload()  # the first execution starts from the state that an import leaves
-            self._dirty = False
+        program.prepare(_Alone(recording=self._instrumented))
         self._program = program
         return program
-
-    def _alone(self, coro: Coroutine[Any, Any, Any], seed: int) -> Any:
-        """One sequential run, from fresh module state where an earlier one was seen to write it."""
-        assert self._loader is not None
-        if self._dirty:
-            self._loader.reload()
-        try:
-            return run_alone(coro, seed, record=self._instrumented)
-        finally:
-            self._dirty = not self._instrumented or bool(recorder.persistent_writes)
 
     @property
     def choice(self) -> Choice:
@@ -192,6 +178,25 @@ class Subject:
         if before.serial is None or after.serial is None:
             return None
         return different_behaviour(before.serial, after.serial)
+
+
+class _Alone:
+    """Runs one coroutine after the other by itself; where accesses are recorded, knows whether they wrote module state."""
+
+    def __init__(self, recording: bool) -> None:
+        self._recording = recording
+        self._stale = True
+
+    def __call__(self, coro: Coroutine[Any, Any, Any], seed: int, /) -> Any:
+        self._stale = True
+        try:
+            return run_alone(coro, seed, record=self._recording)
+        finally:
+            self._stale = not self._recording or bool(recorder.persistent_writes)
+
+    def stale(self) -> bool:
+        """Whether the next run needs fresh modules."""
+        return self._stale
 
 
 def _is_asynchronous(value: Any) -> bool:

@@ -1,7 +1,7 @@
 """Notices what a controlled execution does outside the interpreter, through audit events (PEP 578).
 
-Such things are not rolled back between executions and not ordered by the schedule, so that no search over a program that
-does them is exhaustive. Nothing is prevented.
+Such things are not rolled back between executions and not ordered by the schedule, so that no search over a program
+that does them is exhaustive. Nothing is prevented.
 """
 
 from __future__ import annotations

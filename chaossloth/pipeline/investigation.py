@@ -319,8 +319,8 @@ class _Investigator:
         self.unrepeatable = True
         message = _message(decode(Outcome, reduced["outcome"]))
         self._note(
-            f"a failure was seen once ({message}) and not again in {reduced['runs']} replays of its schedule: state that"
-            " survives an execution, or something that is not under control"
+            f"a failure was seen once ({message}) and not again in {reduced['runs']} replays of its schedule: state"
+            " that survives an execution, or something that is not under control"
         )
 
     def _new_finding(self, reduced: Mapping[str, Any], executions: int) -> Finding:

@@ -52,9 +52,10 @@ class _Effects:
             return f"line {node.lineno} may write outside of the function"
         if isinstance(node, ast.Await) and not isinstance(node.value, ast.Call):
             return f"line {node.lineno} awaits what was started elsewhere"
-        if isinstance(node, (ast.AsyncWith, ast.With)):
-            strange = [i.context_expr for i in node.items if not self._primitive(function, i.context_expr)]
-            return f"line {node.lineno} enters {ast.unparse(strange[0])}" if strange else None
+        if isinstance(node, ast.withitem):
+            entered = node.context_expr
+            strange = not self._primitive(function, entered)
+            return f"line {entered.lineno} enters {ast.unparse(entered)}" if strange else None
         if isinstance(node, ast.AsyncFor):
             return f"line {node.lineno} consumes {ast.unparse(node.iter)}"
         return self._of_call(function, node, made) if isinstance(node, ast.Call) else None

@@ -122,14 +122,17 @@ async def finish(result: Any) -> Any:
 
 
 class FreshRunner:
-    """A runner that executes the subject's modules anew before each run."""
+    """A runner that executes the subject's modules anew before each run, unless `run.stale()` says that no earlier run
+    wrote their state."""
 
     def __init__(self, source: ModuleSource, run: Runner) -> None:
         self._source, self._run = source, run
 
     def __call__(self, coro: Coroutine[Any, Any, Any], seed: int, /) -> Any:
+        stale = getattr(self._run, "stale", None)
         try:
-            self._source.reload()
+            if stale is None or stale():
+                self._source.reload()
         except BaseException:
             coro.close()
             raise

@@ -117,7 +117,7 @@ def _noticed(
         if (statement.lineno, statement.col_offset) >= begin:
             break
         if isinstance(statement, (ast.Try, ast.With, ast.AsyncWith)) and until in ast.walk(statement):
-            between += [i.context_expr for i in getattr(statement, "items", ())]
+            between += getattr(statement, "items", ())
             suites += statement.body
         else:
             between.append(statement)

@@ -6,6 +6,7 @@ pair's two accesses have no function in common, both functions get a region unde
 Ranking: scope of the lock against scope of the state, waits and nesting under the lock, reuse of a lock that
 guards the state elsewhere, the function nearest to the accesses (a caller's one line holds all of its callee), a region
 without foreign statements at its ends, then the smaller region.
+Other code that writes the same state takes the lock too; what cannot is named in the candidate's reason (`others`).
 An extra variant moves awaits that nothing in the region needs in front of the lock: delays stay outside.
 """
 
@@ -19,6 +20,7 @@ from chaossloth.diagnose.intents import WRAP_ATOMIC_SECTION
 from chaossloth.evidence import RepairIntent
 from chaossloth.repair.dataflow import awaits, bound_names, loaded_names, local_read, parked_waits, stored_paths
 from chaossloth.repair.locks import Lock, acquiring, called_names, locks_for
+from chaossloth.repair.others import other_writers, unprotected_note
 from chaossloth.repair.proposal import Proposal
 from chaossloth.repair.regions import Region, holds_forever, regions, under_async_with
 from chaossloth.repair.render import Draft, Item, Keep, Suite
@@ -36,14 +38,45 @@ def propose(sites: Sites, refused: list[str]) -> Iterable[Proposal]:
         for chosen in _choices(sites, group):
             if sites.diagnosis.pattern == "lost-update" and not any(r.strong for r in chosen):
                 continue  # no task both reads and writes under this lock: nothing becomes atomic
-            for lock in locks_for(sites.state, [r.function for r in chosen]):
-                reason = _unfit(lock, chosen)
-                if reason:
-                    refused.append(f"{WRAP_ATOMIC_SECTION} {_where(chosen)}: {reason}")
-                    continue
-                yield _proposal(lock, chosen, depth)
-                if len(chosen) == 1 and (moved := _independent_awaits(chosen[0])):
-                    yield _proposal(lock, chosen, depth, moved)
+            extra, left = other_writers(sites, chosen)
+            yield from _under_locks(sites, chosen, extra, left, depth, refused)
+            if extra:
+                rest = [*left, *(r.function for r in extra)]
+                yield from _under_locks(sites, chosen, [], rest, depth, refused)
+
+
+def _under_locks(
+    sites: Sites,
+    chosen: Sequence[Region],
+    extra: Sequence[Region],
+    left: Sequence[Function],
+    depth: int,
+    refused: list[str],
+) -> Iterator[Proposal]:
+    """One proposal per lock that could guard the regions; `left` are writers of the state that none of them holds."""
+    held = [*chosen, *extra]
+    for lock in locks_for(sites.state, [r.function for r in held]):
+        reason = _unfit(lock, held)
+        if reason:
+            refused.append(f"{WRAP_ATOMIC_SECTION} {_where(held)}: {reason}")
+            continue
+        note = unprotected_note(sites, [f for f in left if not _holds(lock, f)])
+        yield _proposal(lock, chosen, depth, extra=extra, open_note=note, open_count=len(left))
+        if len(chosen) == 1 and (moved := _independent_awaits(chosen[0])):
+            yield _proposal(lock, chosen, depth, moved, extra, note, len(left))
+
+
+def _holds(lock: Lock, function: Function) -> bool:
+    """Does the function take the reused lock already around all its uses of the state?"""
+    nodes = list(own_nodes(*function.node.body))
+    wraps = [
+        n
+        for n in nodes
+        if isinstance(n, ast.AsyncWith) and any(ast.unparse(i.context_expr) in lock.expressions for i in n.items)
+    ]
+    return lock.reused and all(
+        any(w.lineno <= line <= (w.end_lineno or w.lineno) for w in wraps) for line in function.lines
+    )
 
 
 def _groups(sites: Sites) -> Iterator[tuple[int, list[Function]]]:
@@ -125,17 +158,37 @@ def _penalty(lock: Lock, chosen: Sequence[Region]) -> int:
     return total + _NESTED * nested
 
 
-def _proposal(lock: Lock, chosen: Sequence[Region], depth: int, moved: Sequence[ast.stmt] = ()) -> Proposal:
+def _proposal(
+    lock: Lock,
+    base: Sequence[Region],
+    depth: int,
+    moved: Sequence[ast.stmt] = (),
+    extra: Sequence[Region] = (),
+    open_note: str = "",
+    open_count: int = 0,
+) -> Proposal:
+    chosen = [*base, *extra]
     region = chosen[0]
-    spans = [r.lines for r in chosen]
+    spans = [r.lines for r in base]
     where = " and ".join(f"lines {a} to {b}" if a != b else f"line {a}" for a, b in spans)
     why = f"{where} must not be interleaved: {lock.expressions[0]} is held from the first to the last access"
     why += f" ({lock.note})" if lock.note else ""
+    if extra:
+        also = ", ".join(f"{r.function.name} (line {r.lines[0]})" for r in extra)
+        why += f"; the same lock in the other writers: {also}"
+    why += f"; {open_note}" if open_note else ""
     target = ", ".join(dict.fromkeys(r.function.name for r in chosen))
     intent = RepairIntent(WRAP_ATOMIC_SECTION, target, spans[0], why)
     size = sum(r.size for r in chosen) - len(moved)
-    preference = (not lock.reused, len(chosen), depth, sum(not r.tight for r in chosen), size)
-    notes = [lock.note] if lock.note else []
+    preference = (
+        not lock.reused,
+        open_count if open_note else 0,
+        len(base),
+        depth,
+        sum(not r.tight for r in chosen),
+        size,
+    )
+    notes = [note for note in (lock.note, open_note) if note]
     if moved:
         notes.append(f"the await at line {moved[0].lineno} moves in front of the lock")
     return Proposal(
