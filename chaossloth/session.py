@@ -176,7 +176,7 @@ class Session:
             "locks": result.locks,
             "strategies": result.strategies,
             "lock_cycles": as_json(lock_order_cycles(edges)),
-            "unobservable": sorted(executor.unobservable | self._foreign()),
+            "unobservable": sorted(executor.unobservable | self._unseen()),
             "real_io": sorted(executor.real_io),
             "leaks": sorted(executor.leaks),
             "bypass_bound": DEFAULT_BYPASS_BOUND,
@@ -187,8 +187,10 @@ class Session:
             figures["deadlock"] = as_json(result.failure.run.deadlock)
         return figures
 
-    def _foreign(self) -> set[str]:
-        return {f"code of {name} (installed; --include {name})" for name in self._subject.foreign_packages()}
+    def _unseen(self) -> set[str]:
+        """What took part and was not seen: code that is not recorded, state that the oracle cannot compare."""
+        packages = {f"code of {name} (installed; --include {name})" for name in self._subject.foreign_packages()}
+        return packages | {f"content of {place}" for place in self._subject.unobserved()}
 
     def reduce(self, seconds: float, times: int) -> dict[str, Any]:
         """Minimise the failure that was found, then reproduce it `times` times."""

@@ -150,6 +150,11 @@ class Subject:
                     found |= {f"{value.__qualname__}.{n}" for n, v in vars(value).items() if isinstance(v, _PRIMITIVES)}
         return frozenset(found)
 
+    def unobserved(self) -> frozenset[str]:
+        """State of the object under test that the oracle cannot compare."""
+        calls = self._program.calls if self._program is not None else None
+        return frozenset(calls.opaque) if calls is not None else frozenset()
+
     def foreign_packages(self) -> frozenset[str]:
         """Installed packages with asynchronous code that the subject's modules use; their accesses are not recorded."""
         found = set()
@@ -181,7 +186,7 @@ class Subject:
 
 
 class _Alone:
-    """Runs one coroutine after the other by itself; where accesses are recorded, knows whether they wrote module state."""
+    """Runs one coroutine after the other by itself; where accesses are recorded, it knows if modules were written."""
 
     def __init__(self, recording: bool) -> None:
         self._recording = recording

@@ -20,11 +20,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from chaossloth.diagnose.lines import Lines
-from chaossloth.evidence import CriticalAccess, DeadlockReport, Frame, Mode, Trace
+from chaossloth.diagnose.transitions import Touch, Triple, acts, by_location, interrupted, touches_at
+from chaossloth.evidence import CriticalAccess, DeadlockReport, Frame, Trace
 
 __all__ = ["PATTERNS", "Diagnosis", "Touch", "classify", "diagnose", "touches_of"]
 
@@ -49,30 +50,6 @@ _DEADLOCKS = {
     "lost-wakeup": ("lost-wakeup", "the wake-up came before the wait, and no other will come"),
     "all-waiting": ("lost-wakeup", "all tasks wait and nothing is left that could wake them"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Touch:
-    """One access to the contested location in the failing run. order: position among all touches. fresh: a write
-    before which its task read the location in the same step, so that it overwrites nothing unseen."""
-
-    proc: str
-    task: str
-    step: int
-    order: int
-    mode: Mode
-    name: str
-    value: str | None
-    stack: tuple[Frame, ...]
-    fresh: bool = False
-
-    @property
-    def writes(self) -> bool:
-        return self.mode != "read"
-
-    @property
-    def reads(self) -> bool:
-        return self.mode != "write"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +93,7 @@ def touches_of(pair: Sequence[CriticalAccess], trace: Trace) -> tuple[Touch, ...
         and critical.step in (-1, step.index)
         and (not access.stack or access.stack[0].line == critical.line)
     }
-    found = _touches(trace, locations)
+    found = touches_at(trace, locations)
     if found:
         return tuple(found)
     return tuple(
@@ -124,41 +101,13 @@ def touches_of(pair: Sequence[CriticalAccess], trace: Trace) -> tuple[Touch, ...
     )
 
 
-def _touches(trace: Trace, locations: Container[str]) -> list[Touch]:
-    """All accesses to the locations in the order of the run, with what each write knew of its location."""
-    found: list[Touch] = []
-    for step in trace.steps:
-        read: set[str] = set()
-        for access in step.accesses:
-            if access.location not in locations or access.sync:
-                continue
-            fresh = access.mode == "update" or (access.mode == "write" and access.location in read)
-            if access.mode != "write":
-                read.add(access.location)
-            name, mode = access.name, access.mode
-            found.append(
-                Touch(step.proc, step.task, step.index, len(found), mode, name, access.value, access.stack, fresh)
-            )
-    return found
-
-
-def _by_location(trace: Trace) -> list[list[Touch]]:
-    locations = dict.fromkeys(a.location for s in trace.steps for a in s.accesses if not a.sync and a.stack)
-    return [[t for t in _touches(trace, {location}) if t.stack] for location in locations]
-
-
 def _substitute(trace: Trace, lines: Lines | None) -> Triple | None:
     """The best T1 U T2 over all locations of the run. lines: only what can be named from the run itself, a stale write
     or a broken check; None: any interrupted transition."""
-    triples = [t for touches in _by_location(trace) if (t := _interrupted((), touches, lines))]
+    triples = [t for touches in by_location(trace) if (t := interrupted((), touches, lines))]
     if lines is not None:
-        triples = [t for t in triples if t[0].reads and t[1].writes and _acts(t[0], t[2], lines)]
+        triples = [t for t in triples if t[0].reads and t[1].writes and acts(t[0], t[2], lines)]
     return min(triples, key=lambda t: (not t[2].writes, t[0].step), default=None)
-
-
-def _acts(before: Touch, after: Touch, lines: Lines) -> bool:
-    """Does the write rest on the read: no later read in its own step, or a test of what was read in front of it?"""
-    return after.writes and (not after.fresh or lines.is_check(before, after))
 
 
 def _absent(trace: Trace) -> tuple[Touch, ...]:
@@ -170,7 +119,7 @@ def _absent(trace: Trace) -> tuple[Touch, ...]:
         return ()
     reads = [
         (t, touches)
-        for touches in _by_location(trace)
+        for touches in by_location(trace)
         for t in touches
         if t.mode == "read" and t.value is None and any((f.file, f.line) == (where.file, where.line) for f in t.stack)
     ]
@@ -222,9 +171,9 @@ def classify(
             f"while {reader.task} is suspended in its iteration over it ({_at(reader)})."
         )
     touches = touches_of(pair, trace)
-    interrupted = _interrupted(pair, touches, lines)
-    if interrupted:
-        return _atomicity(interrupted, lines)
+    triple = interrupted(pair, touches, lines)
+    if triple:
+        return _atomicity(triple, lines)
     unfinished = _unfinished(pair, touches, lines)
     if unfinished:
         return unfinished
@@ -272,7 +221,7 @@ def _missing(found: Sequence[Touch], trace: Trace, lines: Lines) -> tuple[str, s
         story = "before any task has set it"
         places = lines.stores(reader.stack[0].file, reader.name)
         if len(places) == 1:
-            story += f", which is done at {os.path.basename(reader.stack[0].file)}:{places[0]}"
+            story += f" (as {os.path.basename(reader.stack[0].file)}:{places[0]} does)"
     return "use-before-init", f"{reader.task} reads {reader.name} ({_place(reader)}) {story}: {error}."
 
 
@@ -281,7 +230,7 @@ def _cut_short(trace: Trace, lines: Lines) -> str | None:
     exception or a cancellation was delivered to it there, and the second half of its change is missing."""
     last = {step.proc: step for step in trace.steps}
     waited = {step.proc: step for step in trace.steps if step.suspended_at is not None}
-    for touches in _by_location(trace):
+    for touches in by_location(trace):
         for touch in touches:
             at, end = waited.get(touch.proc), last[touch.proc]
             if not touch.writes or at is None or at.suspended_at is None or end.suspended_at:
@@ -299,34 +248,6 @@ def _cut_short(trace: Trace, lines: Lines) -> str | None:
                     "again, is not reached."
                 )
     return None
-
-
-Triple = tuple[Touch, Touch, Touch]
-
-
-def _interrupted(pair: Sequence[CriticalAccess], touches: Sequence[Touch], lines: Lines | None = None) -> Triple | None:
-    """The best T1 U T2: adjacent accesses of one proc in different steps, a conflicting one of another between them.
-
-    Triples that hold an access of the critical pair come first, then those whose write rests on an older read, then
-    those that end in a write (their damage stays).
-    """
-    critical = {(c.step, c.line) for c in pair}
-    found: list[tuple[tuple[int, int, int, int], Triple]] = []
-    by_proc: dict[str, list[Touch]] = {}
-    for touch in touches:
-        by_proc.setdefault(touch.proc, []).append(touch)
-    for own in by_proc.values():
-        for before, after in _adjacent(own):
-            for other in touches:
-                if other.proc == before.proc or not before.order < other.order < after.order:
-                    continue
-                if _serializable(before, other, after):
-                    continue
-                triple = (before, other, after)
-                hits = sum((t.step, t.stack[0].line if t.stack else 0) in critical for t in triple)
-                loose = not (before.reads and other.writes and lines is not None and _acts(before, after, lines))
-                found.append(((-hits, loose, not after.writes, before.order), triple))
-    return min(found, key=lambda item: item[0])[1] if found else None
 
 
 def _unfinished(pair: Sequence[CriticalAccess], touches: Sequence[Touch], lines: Lines) -> tuple[str, str] | None:
@@ -358,21 +279,6 @@ def _acts_of_others(read: Touch, touches: Sequence[Touch]) -> Iterable[Touch]:
     for early in touches:
         if early.proc != read.proc and early.reads and early.stack[:1] == read.stack[:1]:
             yield from (t for t in touches if t.proc == early.proc and t.step > early.step and t.writes)
-
-
-def _adjacent(own: Sequence[Touch]) -> Iterable[tuple[Touch, Touch]]:
-    """Last access of a step with every access of the next step that touches: T1 is read-like when the step reads."""
-    steps = sorted({t.step for t in own})
-    for early, late in zip(steps, steps[1:], strict=False):
-        befores = [t for t in own if t.step == early]
-        afters = [t for t in own if t.step == late]
-        yield from ((b, a) for b in befores for a in afters)
-
-
-def _serializable(before: Touch, other: Touch, after: Touch) -> bool:
-    if other.writes:
-        return not (before.reads or after.reads)
-    return not (before.writes and after.writes)
 
 
 def _atomicity(triple: Triple, lines: Lines) -> tuple[str, str]:

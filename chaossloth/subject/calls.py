@@ -100,6 +100,7 @@ class ConcurrentCalls:
         self.methods = tuple(methods[i % len(methods)] for i in range(spec.calls))
         self.serial: SerialOutcomes | None = None
         self.notes: list[str] = []
+        self.opaque: set[str] = set()  # state of the object that the oracle cannot look at
         self._setup = spec.setup
         self._given = parse_literals(spec.args)
         self._constructor: Arguments = Arguments()
@@ -180,6 +181,7 @@ class ConcurrentCalls:
                 where = innermost(result.__traceback__, self.source.is_subject)
                 raised.append(Raised(label, type(result).__qualname__, error_text(result), where))
             walker.add(f"result of {label}", result)
+        self.opaque |= walker.opaque
         return Observed(walker.flat, tuple(raised))
 
     def _add_class_state(self, walker: Walker) -> None:

@@ -115,12 +115,14 @@ class Walker:
     """Flattens one outcome: call `add` for each root, then read `flat`.
 
     on_read: called with (object, key) for each location that is looked at, so that a recorder can see the oracle read.
+    opaque:  what holds state that cannot be looked at (objects of C extensions, open files), "path (class)".
     cut:     True when depth or size limits left something out.
     """
 
     def __init__(self, on_read: OnRead | None = None) -> None:
         self.flat: Flat = {}
         self.cut = False
+        self.opaque: set[str] = set()
         self._on_read = on_read
         self._first: dict[int, Path] = {}
         self._active: dict[int, Path] = {}
@@ -141,7 +143,7 @@ class Walker:
             case "structure":
                 return self._visit_mutable(path, value)
             case "none":
-                return False
+                return self._visit_stream(path, value)
             case "enum":
                 assert isinstance(value, enum.Enum)
                 self.flat[path] = ("enum", f"{qualified(cls)}.{value._name_}")
@@ -256,9 +258,23 @@ class Walker:
         if "unittest.mock" in sys.modules and isinstance(value, sys.modules["unittest.mock"].NonCallableMock):
             self.flat[path] = ("mock", len(value.mock_calls))
             return True
-        self.flat[path] = ("object", qualified(type(value)))
-        self._visit_attributes(path, value)
+        content = _content(value)
+        kind = qualified(type(value))
+        self.flat[path] = ("object", kind) if content is None else ("content", kind, content)
+        attributes = self._visit_attributes(path, value)
+        if content is None and not attributes and _hides_state(type(value)):
+            self.opaque.add(f"{show_path(path)} ({qualified(type(value))})")
         return True
+
+    def _visit_stream(self, path: Path, value: object) -> bool:
+        """No state of the object, except what a stream in memory holds; that others hold something is said."""
+        content = _content(value)
+        if content is not None:
+            self.flat[path] = ("stream", qualified(type(value)), content)
+            return True
+        if isinstance(value, (io.IOBase, socket.socket)):
+            self.opaque.add(f"{show_path(path)} ({qualified(type(value))})")
+        return False
 
     def _visit_attributes(self, path: Path, value: object) -> bool:
         kept = False
@@ -270,6 +286,23 @@ class Walker:
     def _read(self, value: object, key: object) -> None:
         if self._on_read is not None:
             self._on_read(value, key)
+
+
+def _hides_state(cls: type) -> bool:
+    """Neither `__dict__` nor slots: whatever an object of this class holds is in C."""
+    return cls is not object and not cls.__dictoffset__ and not any("__slots__" in c.__dict__ for c in cls.__mro__)
+
+
+def _content(value: object) -> object:
+    """Bytes or text of an object that exposes them without running its code (buffers, streams in memory), or None."""
+    if isinstance(value, (io.StringIO, io.BytesIO)):
+        return None if value.closed else value.getvalue()
+    if not _hides_state(type(value)):
+        return None
+    try:
+        return (memoryview(value).tobytes(),)  # type: ignore[arg-type]
+    except (TypeError, BufferError, ValueError):
+        return None
 
 
 _BUILTIN_SEQUENCES = (list, tuple, collections.deque)
@@ -393,6 +426,8 @@ def show_leaf(leaf: object) -> str:
             return f"the same object as {show_path(path)}"
         case ("exception", cls):
             return f"the exception {str(cls).rpartition('.')[2]}"
+        case ("content" | "stream", _, (bytes() as content,)):
+            return _short(repr(content))
         case ("object", cls):
             return f"a {str(cls).rpartition('.')[2]} of its own"
         case ("mock", calls):

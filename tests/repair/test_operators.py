@@ -547,3 +547,138 @@ def test_a_source_that_is_not_known_gives_no_candidate() -> None:
     source = counter("cur = self.hits[key]", "await self.ping()", "self.hits[key] = cur + 1")
     known = lost(source, "cur = ", "= cur + 1")
     assert proposed(Diagnosis(known.pattern, known.pair, known.touches, {})).candidates == ()
+
+
+# -- what a second test abandons ---------------------------------------------------------------------------------------
+
+SEATS = """
+import asyncio
+import outside
+
+async def card(who):
+    CARD
+
+class Checker:
+    async def ask(self, who):
+        await asyncio.sleep(0)
+        return len(who) > 0
+
+class Flight:
+    def __init__(self, remote):
+        self.free = 1
+        self.calls = 0
+        self.checker = Checker()
+        self.remote = remote
+        self.ready = asyncio.Event()
+
+    async def count(self):
+        self.calls += 1
+        return True
+
+    async def book(self, who):
+        if self.free == 0:
+            return False
+        STEP
+        self.free -= 1
+        return True
+"""
+
+
+def booking(step: str, card: str = "await asyncio.sleep(0)") -> Diagnosis:
+    source = text(SEATS).replace("STEP", step).replace("CARD", card)
+    read, write = "if self.free == 0", "self.free -= 1"
+    events = [("A", "read", read), ("B", "read", read), ("A", "update", write), ("B", "update", write)]
+    return diagnosed(source, "Flight.free", events, (1, 2), pattern="check-then-act")
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "await asyncio.sleep(0)",
+        "await self.ready.wait()",
+        "good = await self.checker.ask(who)",
+        "if not await self.checker.ask(who): return False",
+    ],
+)
+def test_what_can_be_done_for_nothing_may_be_abandoned(step: str) -> None:
+    generation = proposed(booking(step))
+    assert of_kind(generation, intents.RECHECK_AFTER_AWAIT), generation.refused
+
+
+@pytest.mark.parametrize(
+    ("step", "card", "why"),
+    [
+        ("await card(who)", "await asyncio.sleep(0)", "called for its effects"),
+        ("paid = await card(who)", "await outside.post(who)", "outside.post (line 5) does is not known"),
+        ("paid = await outside.post(who)", "pass", "is not known"),
+        ("paid = await self.remote.post(who)", "pass", "is not known"),
+        ("paid = await self.count()", "pass", "writes self.calls"),
+        ("self.calls += 1; await asyncio.sleep(0)", "pass", "writes self.calls"),
+        ("paid = await who", "pass", "awaits what was started elsewhere"),
+    ],
+)
+def test_what_others_notice_is_not_abandoned(step: str, card: str, why: str) -> None:
+    generation = proposed(booking(step, card))
+    assert not of_kind(generation, intents.RECHECK_AFTER_AWAIT)
+    assert any(why in line for line in generation.refused), generation.refused
+    assert of_kind(generation, intents.WRAP_ATOMIC_SECTION)
+
+
+# -- the other users of the state --------------------------------------------------------------------------------------
+
+STORE = text("""
+import asyncio
+
+class Store:
+    def __init__(self):
+        self.seq = 0
+
+    async def put(self):
+        seen = self.seq
+        await asyncio.sleep(seen * 0)
+        self.seq = seen + 1
+
+    async def undo(self):
+        last = self.seq
+        await asyncio.sleep(0)
+        self.seq = last - 1
+
+    async def reset(self):
+        self.seq = 0
+
+    async def show(self):
+        return self.seq
+""")
+
+
+def test_the_other_writers_of_the_state_take_the_lock_too() -> None:
+    found = of_kind(proposed(lost(STORE, "seen = self", "= seen + 1", "Store.seq")), intents.WRAP_ATOMIC_SECTION)
+    best = found[0]
+    assert best.new_source.count("async with self._seq_lock:") == 3
+    assert body(best, "async def reset").split("\n")[1] == "        async with self._seq_lock:"
+    assert "the same lock in the other writers: Store.undo (line 13), Store.reset (line 18)" in best.intent.rationale
+    assert "unprotected" not in best.intent.rationale
+    narrow = [c for c in found if c.new_source.count("async with self._seq_lock:") == 1]
+    assert narrow and all("Store.seq stay unprotected: undo (line 13), reset (line 18)" in c.note for c in narrow)
+
+
+def test_what_cannot_take_the_lock_is_named() -> None:
+    source = STORE.replace("    async def reset", "    def reset") + text("""
+        async def outer(self):
+            value = self.seq
+            await self.put()
+    """).replace("\n", "\n    ").rstrip(" ").replace("async def outer", "    async def outer", 1)
+    inner = "seen = self.seq < await self.put()", "= seen + 1 < await self.put()"
+    found = of_kind(proposed(lost(source, *inner, "Store.seq")), intents.WRAP_ATOMIC_SECTION)
+    outer = [c for c in found if c.intent.target == "Store.outer"]
+    assert outer
+    assert all("put (line 8)" in c.note and "reset (line 18)" in c.note for c in outer)
+
+
+def test_a_private_helper_called_under_the_lock_is_protected() -> None:
+    source = WALLET.replace("self.save", "self._save").replace("def save", "def _save")
+    found = of_kind(
+        proposed(lost(source, READ, WRITE.replace("self.save", "self._save"), "Wallet.row['gold']")),
+        intents.WRAP_ATOMIC_SECTION,
+    )
+    assert found and "unprotected" not in found[0].note

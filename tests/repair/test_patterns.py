@@ -6,8 +6,8 @@ import pytest
 
 from chaossloth.diagnose.intents import allowed_kinds
 from chaossloth.diagnose.patterns import PATTERNS, classify, diagnose
-from chaossloth.evidence import DeadlockReport, Outcome, Trace
-from tests.repair.scene import diagnosed, text
+from chaossloth.evidence import Access, DeadlockReport, Frame, Outcome, Step, Trace
+from tests.repair.scene import PATH, diagnosed, frame, proposed, text
 
 SOURCE = text("""
 class Shelf:
@@ -142,3 +142,126 @@ def test_no_pair_and_no_interruption_is_unclassified() -> None:
 def test_every_pattern_has_its_allowed_kinds() -> None:
     assert all(isinstance(allowed_kinds(p), tuple) for p in PATTERNS)
     assert allowed_kinds("self-deadlock") == ()
+
+
+def test_an_update_in_one_step_overwrites_nothing() -> None:
+    source = text("""
+    class Shelf:
+        async def report(self):
+            print(self.stock)
+            await self.pay()
+            self.stock += 1
+
+        async def again(self):
+            seen = self.stock
+            await self.pay()
+            self.stock = self.stock + seen
+
+        async def both(self):
+            self.stock -= 1
+            await self.pay()
+            self.stock += 2
+    """)
+    events = [("A", "read", "print("), ("B", "update", "+= 1"), ("A", "update", "+= 1")]
+    found = diagnosed(source, "Shelf.stock", events, (0, 1), pattern="atomicity-violation")
+    assert found.explanation == (
+        "A reads Shelf.stock (shop.py:3) and updates it after an await (shop.py:5); B updates it in between "
+        "(shop.py:5), so what A does to it is not one transition."
+    )
+    events = [("A", "update", "-= 1"), ("B", "update", "+= 2"), ("A", "update", "+= 2")]
+    assert diagnosed(source, "Shelf.stock", events, (0, 1)).pattern == "atomicity-violation"
+    steps = (
+        step(0, "A", ("read", frame(source, "seen = self"))),
+        step(1, "B", ("write", frame(source, "self.stock + seen"))),
+        step(2, "A", ("read", frame(source, "self.stock + seen")), ("write", frame(source, "self.stock + seen"))),
+    )
+    assert classify((), Trace(steps, Outcome(False, "assertion")), {PATH: source})[0] != "lost-update"
+
+
+def step(
+    index: int, task: str, *accesses: tuple[str, Frame], name: str = "Shelf.stock", at: Frame | None = None
+) -> Step:
+    made = tuple(Access(name, name, mode, (where,)) for mode, where in accesses)  # type: ignore[arg-type]
+    return Step(index, task, task, index + 1, -1, "wakeup", made, at)
+
+
+def test_a_stale_write_is_true_when_the_task_did_not_read_again() -> None:
+    events = [("A", "read", SEEN), ("B", "write", PUT), ("A", "write", PUT)]
+    found = diagnosed(SOURCE, "Shelf.stock", events, (0, 1))
+    assert found.explanation.endswith("and that change is overwritten without having been read.")
+
+
+def test_three_lost_updates_are_named_from_the_run_alone() -> None:
+    tasks = ("A", "B", "C")
+    events = [*((t, "read", SEEN) for t in tasks), *((t, "write", PUT) for t in tasks)]
+    found = diagnosed(SOURCE, "Shelf.stock", events, (), pattern="lost-update")
+    assert found.explanation.startswith("No single pair of accesses was found to decide the outcome. In the failing")
+    assert len(found.pair) == 2 and len(found.touches) == 6
+    assert proposed(found).candidates
+    events = [*((t, "read", TEST) for t in tasks), *((t, "update", TAKE) for t in tasks)]
+    assert diagnosed(SOURCE, "Shelf.stock", events, (), pattern="check-then-act").pair
+
+
+RESULTS = text("""
+class Jobs:
+    def __init__(self):
+        self.done = {}
+
+    async def first(self):
+        await self.pay()
+        self.done["a"] = 1
+
+    async def second(self):
+        return self.done["a"]
+""")
+
+
+@pytest.mark.parametrize(
+    ("order", "pattern", "sentence"),
+    [
+        (
+            "read",
+            "use-before-init",
+            "B reads Jobs.done['a'] (shop.py:10) before any task has set it (as shop.py:7 does): KeyError: 'a'.",
+        ),
+        (
+            "read write",
+            "use-before-init",
+            "B reads Jobs.done['a'] (shop.py:10) before A has set it (shop.py:7): KeyError: 'a'.",
+        ),
+        (
+            "write read",
+            "order-violation",
+            "B reads Jobs.done['a'] (shop.py:10) and finds nothing there (KeyError: 'a'); "
+            "the last write of it before that is A's (shop.py:7).",
+        ),
+    ],
+)
+def test_a_read_that_found_nothing_names_the_write(order: str, pattern: str, sentence: str) -> None:
+    read, write = frame(RESULTS, "return self.done"), frame(RESULTS, '["a"] = 1')
+    steps = tuple(
+        step(n, "B" if mode == "read" else "A", (mode, read if mode == "read" else write), name="Jobs.done['a']")
+        for n, mode in enumerate(order.split())
+    )
+    outcome = Outcome(False, "exception", "KeyError", "'a'", read)
+    assert classify((), Trace(steps, outcome), {PATH: RESULTS}) == (pattern, sentence)
+
+
+@pytest.mark.parametrize("between", ["pass", "if x: return"])
+def test_a_task_that_ended_at_an_await_leaves_half_of_its_change(between: str) -> None:
+    source = text(f"""
+    class Slots:
+        async def use(self):
+            self.free -= 1
+            await self.pay()
+            {between}
+            self.free += 1
+    """).replace("    pass\n", "    self.x = 1\n")
+    first, wait = frame(source, "-= 1"), frame(source, "await")
+    steps = (step(0, "A", ("update", first), name="Slots.free", at=wait), step(1, "A"))
+    pattern, sentence = classify((), Trace(steps, Outcome(False, "assertion")), {PATH: source})
+    if between == "pass":
+        assert pattern == "atomicity-violation"
+        assert "(shop.py:3) and waits at shop.py:4" in sentence and "shop.py:6, where Slots.free" in sentence
+    else:
+        assert pattern == "unclassified"  # it may have returned by itself
