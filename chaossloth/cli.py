@@ -149,7 +149,7 @@ def _option(*names: str, heading: str, **settings: Any) -> Callable[[Any], Any]:
 @_option(
     "--runs",
     heading=_SEARCH,
-    type=click.IntRange(0),
+    type=click.IntRange(0, 100_000),
     metavar="N",
     help="Natural runs on the stock event loop.  [default: 25]",
 )
@@ -157,7 +157,7 @@ def _option(*names: str, heading: str, **settings: Any) -> Callable[[Any], Any]:
     "--budget",
     "budget_s",
     heading=_SEARCH,
-    type=click.FloatRange(0, min_open=True),
+    type=click.FloatRange(0, 1e6, min_open=True),
     metavar="SECONDS",
     help="Wall-clock time for search and repair.  [default: 20]",
 )
@@ -189,7 +189,7 @@ def _option(*names: str, heading: str, **settings: Any) -> Callable[[Any], Any]:
     "--memory",
     "memory_mb",
     heading=_SEARCH,
-    type=click.IntRange(64),
+    type=click.IntRange(64, 1 << 30),
     metavar="MB",
     help="Memory limit of the program under test.  [default: 2048]",
 )
@@ -197,7 +197,7 @@ def _option(*names: str, heading: str, **settings: Any) -> Callable[[Any], Any]:
     "--step-limit",
     "step_limit_s",
     heading=_SEARCH,
-    type=click.FloatRange(0, min_open=True),
+    type=click.FloatRange(0, 1e6, min_open=True),
     metavar="SECONDS",
     help="Longest time between two suspensions of the program.  [default: 10]",
 )

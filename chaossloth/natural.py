@@ -13,6 +13,7 @@ the main task ends; the message that asyncio itself gives depends on when the co
 from __future__ import annotations
 
 import asyncio
+import math
 import statistics
 import threading
 import traceback
@@ -91,19 +92,25 @@ def sample(
     is_subject: Callable[[str], bool],
     step_limit_s: float,
     on_run: Callable[[int, int], None] | None = None,
+    seconds: float = math.inf,
 ) -> NaturalSample:
     """Run the program `runs` times as it is.
 
     step_limit_s: wall-clock limit of one run, in seconds. A run that spins until then is a livelock; one that waits
     until then ends the sampling, and is not counted, since nothing was shown.
     on_run: called after each run with (runs made, failures so far).
+    seconds: real time after which no further run is begun.
     Raises KeyboardInterrupt only; a MemoryError ends the sampling and is said.
     """
     tally = _Tally()
     watchdog = Watchdog(is_subject=is_subject)
     watchdog.start(threading.get_ident())
+    end = real_monotonic() + seconds
     try:
         for number in range(runs):
+            if real_monotonic() > end:
+                tally.aborted = f"{seconds:g} s were used up after {number} of {runs} runs"
+                break
             _one(program, tally, is_subject, step_limit_s, watchdog)
             if tally.aborted is not None:
                 tally.aborted += f" (after {number} of {runs} runs)"

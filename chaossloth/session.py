@@ -7,6 +7,7 @@ traces do.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Coroutine, Mapping
 from time import monotonic, perf_counter
 from typing import Any
@@ -122,7 +123,7 @@ class Session:
 
     # ------------------------------------------------------------------ phases
 
-    def sample(self, runs: int, step_limit_s: float) -> dict[str, Any]:
+    def sample(self, runs: int, step_limit_s: float, seconds: float = math.inf) -> dict[str, Any]:
         from chaossloth.natural import sample
 
         program = self._fresh_plain()
@@ -132,6 +133,7 @@ class Session:
             is_subject=self._subject.is_subject,
             step_limit_s=step_limit_s,
             on_run=lambda done, failures: self._tell({"done": done, "failures": failures}),
+            seconds=seconds,
         )
         return as_json(result)  # type: ignore[no-any-return]
 

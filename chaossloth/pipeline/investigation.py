@@ -242,7 +242,9 @@ class _Investigator:
                 lambda p: self.observer.progress(f"natural run {p['done']}/{runs}", p["done"], runs),
                 runs=runs,
                 step_limit_s=self.options.step_limit_s,
+                seconds=self.options.budget_s,
             )
+            self.deadline = perf_counter() + self.options.budget_s  # the budget is for search and repair
             self._add(
                 natural=decode(Natural, answer["natural"]),
                 starvation=decode(tuple[StarvationEntry, ...], answer["starvation"]),

@@ -254,7 +254,7 @@ class ConcurrentCalls:
 
         try:
             found: tuple[int | float | None, list[str]] = run(attempt(), _SEEDS[0])
-        except (MemoryError, KeyboardInterrupt, ChaosSlothError):
+        except (MemoryError, ChaosSlothError):
             raise
         except BaseException:  # as in `_run_order`: then nothing is known, and the first arguments stay
             return None, None
@@ -291,7 +291,7 @@ class ConcurrentCalls:
     def _run_order(self, run: Runner, order: Sequence[int], seed: int) -> _SerialRun | None:
         try:
             result: _SerialRun = run(self._sequential(order), seed)
-        except (MemoryError, KeyboardInterrupt, ChaosSlothError):
+        except (MemoryError, ChaosSlothError):
             raise
         except BaseException as error:  # the subject may raise anything, and a run alone may never end
             calls = ", ".join(f"{self.methods[i]}({self._arguments[i].text})" for i in order)

@@ -145,6 +145,11 @@ def build_program(
     if not callable(function):
         raise UsageError(f"{choice.name} in {file_name(source)} is a {type(function).__name__}, not a function")
     refuse_parameters(choice.name, function)
+    if inspect.isasyncgenfunction(function):
+        raise UsageError(
+            f"{choice.name} in {file_name(source)} is an asynchronous generator: calling it runs nothing; name a"
+            " coroutine function that iterates over it"
+        )
     kind = _kind_of(function, choice.is_async)
     return Program(kind, choice.name, source, lambda: resolve(source.module, choice.name)())
 

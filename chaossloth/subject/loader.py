@@ -117,7 +117,7 @@ class Loader:
         guard.begin(extra_s=_IMPORT_EXTRA_S, what="the import")
         try:
             self._module = importlib.import_module(self.context.module_name)
-        except (MemoryError, KeyboardInterrupt):
+        except MemoryError:
             raise
         except BaseException as error:  # a subject may raise anything while it is imported, SystemExit too
             raise UsageError(self._explain(error)) from error

@@ -87,7 +87,9 @@ def relabellings(groups: Sequence[int]) -> tuple[list[tuple[int, ...]], bool]:
     members = [[i for i, g in enumerate(groups) if g == group] for group in dict.fromkeys(groups)]
     total = math.prod(math.factorial(len(m)) for m in members)
     found: list[tuple[int, ...]] = []
-    for parts in itertools.product(*(itertools.permutations(m) for m in members)):
+    # `product` keeps all it is given in memory, and 26 equal calls have 26! orders.
+    bounded = [list(itertools.islice(itertools.permutations(m), _MAX_RELABELLINGS)) for m in members]
+    for parts in itertools.product(*bounded):
         target = list(range(len(groups)))
         for sources, targets in zip(members, parts, strict=True):
             for source, new in zip(sources, targets, strict=True):

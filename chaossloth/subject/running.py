@@ -170,7 +170,7 @@ def attempt_alone(run: Runner, coro: Coroutine[Any, Any, None], seed: int) -> Ba
     """Run one try alone; the exception says that it was not accepted."""
     try:
         run(coro, seed)
-    except (MemoryError, KeyboardInterrupt, ToolError):
+    except (MemoryError, ToolError):
         raise
     except BaseException as error:  # the subject may raise anything, SystemExit too
         return error

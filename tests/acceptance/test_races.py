@@ -119,7 +119,9 @@ def test_pattern_and_both_lines(race: Run, expected: Expected) -> None:
     first, second = finding["critical_pair"]
     assert first["task"] != second["task"]
     assert {first["access"], second["access"]} & {"write", "update"}
-    assert "this order fails 20/20, the other passes 20/20" in finding["pair_verified"]
+    assert (
+        "in this order it fails 20/20; with these two steps the other way round, 20/20 pass" in finding["pair_verified"]
+    )
 
 
 def test_the_object_is_named(race: Run, expected: Expected) -> None:

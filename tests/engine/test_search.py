@@ -149,8 +149,8 @@ def test_bounded_search_executes_every_schedule_exactly_once(program: Program) -
     search = Search(executor_of(as_coroutine(program)), "reorder", 0)
     made, original = [], search._do
 
-    def remember(chooser: Chooser, seed: int) -> Execution:
-        execution = original(chooser, seed)
+    def remember(strategy: str, chooser: Chooser, seed: int) -> Execution:
+        execution = original(strategy, chooser, seed)
         made.append(tuple(execution.run.taken))
         return execution
 
@@ -317,7 +317,9 @@ def test_equal_seeds_give_equal_executions() -> None:
         made: list[Any] = []
         search = Search(executor, "reorder", 3)
         original = search._do
-        search._do = lambda chooser, seed: made.append((e := original(chooser, seed)).run.order) or e  # type: ignore[func-returns-value]
+        search._do = lambda strategy, chooser, seed: (
+            made.append((e := original(strategy, chooser, seed)).run.order) or e
+        )  # type: ignore[func-returns-value]
         search.run(Limits(60, perf_counter() + 60), stop=lambda _: False)
         return made
 
