@@ -4,7 +4,7 @@ Wrong:  `buy` checks the number of free seats, awaits the check of the card, the
         old answer (stale read). Two customers who are checked at the same time both get the last seat.
 Run:    chaossloth sandbox/ticket_shop.py::scenario
 Rate:   220 of 300 runs fail (73 %) on the stock loop: python tests/sandbox/natural.py ticket_shop 300
-Prints: repaired: check then act of TicketShop.free_seats · label stock · RECHECK_AFTER_AWAIT in TicketShop.buy
+Prints: repaired: check then act of TicketShop.free_seats · label stock · WRAP_ATOMIC_SECTION in TicketShop.buy
 """
 
 import asyncio

@@ -173,7 +173,7 @@ class RepairLoop:
         )
         rungs.append(
             LadderRung(
-                "duplicate work", True, "no collaborator is called on more often than one call after another does"
+                "duplicate work", True, "in the old order nothing else works more often than one call after another"
             )
         )
         rungs += self._natural(overrides)
@@ -224,7 +224,7 @@ class RepairLoop:
         return [
             LadderRung("natural", failures == 0, f"{failures}/{made} natural runs fail"),
             LadderRung(
-                "two event loops", complaint is None, complaint or "one after the other in one process, no complaint"
+                "two event loops", complaint is None, complaint or "no primitive is kept on a module or a class"
             ),
         ]
 
