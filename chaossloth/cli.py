@@ -10,7 +10,9 @@ document alone. Exit codes are those of the JSON contract; every message is one 
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -273,6 +275,8 @@ def _start(target: str | None) -> Path:
 
 def _run(options: Options) -> int:
     """Investigate and report; every exception becomes its sentence and exit code here."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _interrupt)
     from chaossloth.report.progress import OutputClosed
 
     try:
@@ -294,6 +298,11 @@ def _run(options: Options) -> int:
         return _complain(f"the report cannot be written to stdout: {closed.error.strerror}", EXIT_FAULT)
     except Exception as error:
         return _fault(error, options.verbosity)
+
+
+def _interrupt(*_: object) -> None:
+    """SIGTERM (a CI job that is cancelled) is met like Ctrl-C: what is known is reported, the worker is ended."""
+    raise KeyboardInterrupt
 
 
 def _investigate(options: Options) -> int:

@@ -292,7 +292,7 @@ def _repair(inv: Investigation, finding: Finding, verbosity: int) -> list[str]:
             lines.append(f"not verified: {finding.no_repair_reason or 'a rung below was not passed'}")
     if lines[0].startswith("no repair"):
         lines.append(_candidates(repair))
-    if verbosity > 0 and intent.rationale:
+    if intent.rationale and (verbosity > 0 or "unprotected" in intent.rationale):
         lines.append(intent.rationale)
     return lines + (list(repair.tried) if verbosity > 0 else [])
 
