@@ -292,6 +292,7 @@ class Repair:
     guard: str | None = None
     tried: tuple[str, ...] = ()  # one line per refuted candidate that a reader may want to know of
     applied: bool = False
+    installed: bool = False  # the patch is for installed code: shown, never applied
 
 
 @dataclass(frozen=True, slots=True)

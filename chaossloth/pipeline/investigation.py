@@ -117,6 +117,7 @@ class _Investigator:
         )
         self.timings: dict[str, float] = {}
         self.patched: dict[str, str] = {}
+        self.analysed = {str(self.path): self.source}
         self.phase = 0
         self.unrepeatable = False
         self.diagnosed: dict[str, Any] | None = None
@@ -406,7 +407,8 @@ class _Investigator:
         texts = {str(self.path): decode_source(self.source)}
         for file in sorted(files - set(texts)):
             if os.path.isfile(file):
-                texts[file] = decode_source(Path(file).read_bytes())
+                self.analysed.setdefault(file, Path(file).read_bytes())
+                texts[file] = decode_source(self.analysed[file])
         return texts
 
     def _not_a_race(self, answer: Mapping[str, Any]) -> None:
@@ -442,6 +444,9 @@ class _Investigator:
             failing = decode(Trace, self.diagnosed["failing"])
             repair, reason = loop.run(finding, failing, self._sources(failing), self._left, self._restore)
             self.patched = loop.patched
+            foreign = [path for path in loop.patched if path != str(self.path) and not self.is_own(path)]
+            if repair is not None and foreign:
+                repair = dataclasses.replace(repair, installed=True)
             self._finding(repair=repair, no_repair_reason=reason)
 
     def _restore(self) -> None:
@@ -467,11 +472,10 @@ class _Investigator:
     def _apply(self, repair: Repair) -> None:
         from chaossloth.repair.apply import apply_patch, encode_source
 
+        if repair.installed:
+            return
         for path, text in self.patched.items():
-            if path != str(self.path) and not self.is_own(path):
-                self._note(f"the patch is for {path}, which is installed code: shown, never applied")
-                return
-            analysed = self.source if path == str(self.path) else Path(path).read_bytes()
+            analysed = self.analysed[path]
             apply_patch(Path(path), analysed, encode_source(text, analysed))
         self._finding(repair=dataclasses.replace(repair, applied=True))
 

@@ -49,6 +49,8 @@ def _report(inv: Investigation, written: Sequence[str]) -> list[str]:
     parts = []
     if any(repair.applied for repair in repairs):
         parts.append(f"patch written to {shown_path(inv.target.path)}")
+    elif any(repair.verified and repair.installed for repair in repairs):
+        parts.append("source unchanged, the patch is for installed code: shown, never applied")
     elif any(repair.verified for repair in repairs):
         parts.append("source unchanged, --apply writes the patch")
     else:
@@ -139,6 +141,8 @@ def outcome_words(inv: Investigation, sources: Sources | None = None) -> str:
 def _verified(inv: Investigation) -> str:
     verified = [f.repair for f in inv.findings if f.repair is not None and f.repair.verified]
     patch = "patch" if len(verified) == 1 else f"{len(verified)} patches"
+    if any(repair.installed for repair in verified):
+        return f"{patch} verified, for installed code: shown, never applied"
     written = all(repair.applied for repair in verified)
     return f"{patch} verified, {'written' if written else 'not written (--apply writes it)'}"
 
