@@ -159,7 +159,7 @@ def _option(*names: str, heading: str, **settings: Any) -> Callable[[Any], Any]:
     "--budget",
     "budget_s",
     heading=_SEARCH,
-    type=click.FloatRange(0, 1e6, min_open=True),
+    type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
     help="Wall-clock time for search and repair.  [default: 20]",
 )
@@ -199,7 +199,7 @@ def _option(*names: str, heading: str, **settings: Any) -> Callable[[Any], Any]:
     "--step-limit",
     "step_limit_s",
     heading=_SEARCH,
-    type=click.FloatRange(0, 1e6, min_open=True),
+    type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
     help="Longest time between two suspensions of the program.  [default: 10]",
 )

@@ -25,6 +25,7 @@ __all__ = ["VERSION", "Options", "command_line", "find_pyproject", "load_default
 
 VERSION = "0.1.0"
 
+_LONGEST_S = 1e6
 _SUBJECT = ("cls", "methods", "args", "setup")
 
 
@@ -233,6 +234,8 @@ def validated(values: Mapping[str, Any]) -> Options:
     for flag, seconds in (("--budget", result.budget_s), ("--step-limit", result.step_limit_s)):
         if not 0 < seconds < float("inf"):  # nan is neither
             raise UsageError(f"{flag} {seconds:g} must be a number of seconds above 0")
+        if seconds > _LONGEST_S:
+            raise UsageError(f"{flag} {seconds:g} is longer than {_LONGEST_S:g} s; pass a shorter time")
     _check_subject(result)
     for text in result.args:
         _check_tuple(text)

@@ -238,6 +238,7 @@ class RepairLoop:
 
     def _cost_rung(self, before: Mapping[str, Any], answer: Mapping[str, Any]) -> LadderRung:
         old, new = before["makespan_s"] * 1e3, answer["makespan_s"] * 1e3
-        return LadderRung(
-            "cost", True, f"virtual makespan in stock order {old:.2f} ms before, {new:.2f} ms after (mean of 10 seeds)"
-        )
+        detail = f"virtual makespan in stock order {old:.2f} ms before, {new:.2f} ms after (mean of 10 seeds)"
+        if new >= 1.5 * old > 0:
+            detail += f" · {new / old:.1f} times as long: the calls wait for each other now"
+        return LadderRung("cost", True, detail)

@@ -23,7 +23,14 @@ from typing import Any, Literal
 
 from chaossloth.errors import UsageError
 from chaossloth.subject.context import ImportContext, import_context, own_modules
-from chaossloth.subject.outline import Outline, async_names, can_be_called, racy_methods, required
+from chaossloth.subject.outline import (
+    Outline,
+    async_names,
+    can_be_called,
+    has_stale_window,
+    racy_methods,
+    required,
+)
 
 __all__ = ["Choice", "ImportContext", "Located", "import_context", "locate", "own_modules", "parse_target"]
 
@@ -364,9 +371,11 @@ def _discover(outline: Outline) -> Located:
     for cls in outline.classes:
         if outline.is_test_class(cls):
             choices += _test_methods(outline, cls)
+    of_classes: list[Choice] = []
     for cls in sorted(outline.classes, key=lambda c: not racy_methods(outline, c)):
         if not outline.is_test_class(cls):
-            choices += _class_choices(outline, cls)
+            of_classes += _class_choices(outline, cls)
+    choices += sorted(of_classes, key=lambda choice: not _is_suspicious(outline, choice))
     reason = (
         ""
         if choices
@@ -422,6 +431,14 @@ def _class_choices(outline: Outline, cls: str) -> list[Choice]:
     )
     rest = [Choice("calls", f"{cls}.{n}", cls, (n,), line=known[n].lineno) for n in calm]
     return [*singles, *mixed, *rest]
+
+
+def _is_suspicious(outline: Outline, choice: Choice) -> bool:
+    """One method that reads an attribute before an await and writes it after."""
+    if choice.cls is None or len(choice.methods) != 1:
+        return False
+    known, _ = outline.methods(choice.cls)
+    return has_stale_window(known[choice.methods[0]])
 
 
 def _why(outline: Outline, choice: Choice) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["Function", "Outline", "async_names", "can_be_called", "racy_methods", "required"]
+__all__ = ["Function", "Outline", "async_names", "can_be_called", "has_stale_window", "racy_methods", "required"]
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -197,6 +197,42 @@ def racy_methods(outline: Outline, cls: str) -> list[str]:
     known, _ = outline.methods(cls)
     public = [n for n in async_names(known) if can_be_called(n, known[n])]
     return [n for n in public if _reads_and_writes_self(known, n)]
+
+
+def has_stale_window(node: Function) -> bool:
+    """Whether the method reads an attribute of the object, then awaits, then writes that attribute, in source order."""
+    first = [*node.args.posonlyargs, *node.args.args][:1]
+    owner = first[0].arg if first else "self"
+    events: list[tuple[int, int, str, str]] = []
+    for inner in ast.walk(node):
+        if isinstance(inner, (ast.Await, ast.AsyncWith, ast.AsyncFor)):
+            events.append((inner.lineno, inner.col_offset, "await", ""))
+        elif _writes(inner, owner) and isinstance(inner, ast.expr):
+            events.append((inner.lineno, _END_OF_LINE, "write", _root_attribute(inner, owner) or ""))
+        elif isinstance(inner, ast.Attribute) and (attribute := _self_attribute(inner, owner)) is not None:
+            events.append((inner.lineno, inner.col_offset, "read", attribute))
+    read: set[str] = set()
+    stale: set[str] = set()
+    for _, _, what, attribute in sorted(events):
+        if what == "write" and attribute in stale:
+            return True
+        stale |= read if what == "await" else set()
+        read |= {attribute} if what == "read" else set()
+    return False
+
+
+_END_OF_LINE = 1 << 30  # a value is computed, and awaited, before it is stored
+
+
+def _root_attribute(node: ast.AST, owner: str) -> str | None:
+    """`x` of a store into `self.x[...]` or a mutating call on `self.x`."""
+    inner: ast.AST = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else node
+    while isinstance(inner, (ast.Attribute, ast.Subscript)):
+        attribute = _self_attribute(inner, owner)
+        if attribute is not None:
+            return attribute
+        inner = inner.value
+    return None
 
 
 def _reads_and_writes_self(known: Mapping[str, Function], name: str) -> bool:
