@@ -259,6 +259,8 @@ class CandidateCounts:
     refuted_by_exploration: int = 0
     refused_by_governor: int = 0
     refuted_by_sequential: int = 0
+    refuted_by_duplicate_work: int = 0
+    refuted_on_ladder: int = 0
     untried: int = 0
 
 

@@ -14,9 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from chaossloth.config import Options
+from chaossloth.diagnose.intents import NO_REPAIR
 from chaossloth.diagnose.patterns import diagnose
 from chaossloth.errors import SubjectUnusable, UsageError
-from chaossloth.evidence import CandidateCounts, Finding, Forced, Label, LadderRung, Repair, Trace, Verdict
+from chaossloth.evidence import (
+    CandidateCounts,
+    Finding,
+    Forced,
+    Label,
+    LadderRung,
+    Repair,
+    RepairIntent,
+    Trace,
+    Verdict,
+)
 from chaossloth.pipeline import verdicts
 from chaossloth.repair.candidates import Candidate, generate_with_reasons
 from chaossloth.repair.render import unified_diff
@@ -35,6 +46,8 @@ class _Tally:
     replay: int = 0
     sequential: int = 0
     exploration: int = 0
+    repeated: int = 0
+    ladder: int = 0
     tried: list[str] = field(default_factory=list)
     judged: int = 0
 
@@ -44,6 +57,8 @@ class _Tally:
             refuted_by_replay=self.replay,
             refuted_by_exploration=self.exploration,
             refuted_by_sequential=self.sequential,
+            refuted_by_duplicate_work=self.repeated,
+            refuted_on_ladder=self.ladder,
             untried=self.generated - self.judged,
         )
 
@@ -78,7 +93,7 @@ class RepairLoop:
         left: Callable[[float], float],
         restore: Callable[[], None],
     ) -> tuple[Repair | None, str | None]:
-        """(repair, None) with a verified one, or (None or the best unverified, reason)."""
+        """(repair, None) with a verified one; (NO_REPAIR, reason); (None, None) when the time ended before a trial."""
         self._restore = restore
         diagnosis = diagnose(finding.critical_pair, failing, sources, finding.deadlock)
         generation = generate_with_reasons(diagnosis)
@@ -87,7 +102,8 @@ class RepairLoop:
         if not candidates:
             why = "; ".join(generation.refused[:2])
             pattern = finding.pattern.replace("-", " ")
-            return None, f"no operator applies to this pattern ({pattern}) at these lines" + (f": {why}" if why else "")
+            reason = f"no operator applies to this pattern ({pattern}) at these lines" + (f": {why}" if why else "")
+            return self._no_repair(finding, reason, tally), reason
         before = self._call("remember")
         for candidate in candidates[:_MAX_TRIED]:
             if left(1.0) <= 0.25:
@@ -95,12 +111,23 @@ class RepairLoop:
             repair = self._judge(candidate, finding, sources, tally, left, before)
             if repair is not None:
                 return dataclasses.replace(repair, candidates=tally.counts(), tried=tuple(tally.tried)), None
-        return None, self._reason(tally) if tally.judged else None
+        if not tally.judged:
+            return None, None
+        return self._no_repair(finding, self._reason(tally), tally), self._reason(tally)
+
+    @staticmethod
+    def _no_repair(finding: Finding, reason: str, tally: _Tally) -> Repair:
+        """The answer when nothing survives, with what was tried."""
+        lines = sorted(access.line for access in finding.critical_pair) or [0]
+        target = finding.critical_pair[0].function if finding.critical_pair else ""
+        intent = RepairIntent(NO_REPAIR, target, (lines[0], lines[-1]), reason)
+        return Repair(intent, "", tally.counts(), (), verified=False, tried=tuple(tally.tried))
 
     def _reason(self, tally: _Tally) -> str:
         words = f"{tally.judged} of {tally.generated} candidates tried: {tally.replay} refuted by replay"
         words += f", {tally.sequential} changed what the calls do one after another"
-        words += f", {tally.exploration} refuted by exploration"
+        words += f", {tally.repeated} repeated the work of others"
+        words += f", {tally.exploration} refuted by exploration, {tally.ladder} fell on a later rung"
         return words + "".join(f"; {line}" for line in tally.tried[:3])
 
     def _call(self, op: str, on_progress: Callable[[Any], None] | None = None, **args: Any) -> dict[str, Any]:
@@ -136,7 +163,7 @@ class RepairLoop:
                 if repair.verified:
                     return repair
                 failed = next(rung for rung in repair.ladder if rung.passed is False)
-                answer = {"refuted_by": "exploration", "detail": f"{failed.rung}: {failed.detail}"}
+                answer = {"refuted_by": "a later rung", "detail": f"{failed.rung}: {failed.detail}"}
         except (SubjectUnusable, UsageError) as error:
             answer = {"refuted_by": "replay", "detail": str(error)}
             if isinstance(error, SubjectUnusable):
@@ -148,8 +175,10 @@ class RepairLoop:
     def _count(self, tally: _Tally, answer: Mapping[str, Any], name: str) -> None:
         by = answer["refuted_by"]
         tally.replay += by == "replay"
-        tally.sequential += by in ("sequential", "duplicate work")
-        tally.exploration += by in ("exploration", "natural")
+        tally.sequential += by == "sequential"
+        tally.repeated += by == "duplicate work"
+        tally.ladder += by == "a later rung"
+        tally.exploration += by == "exploration"
         token = f" ({answer['token']})" if answer.get("token") else ""
         tally.tried.append(f"{name}: refuted by {by}{token}: {str(answer['detail']):.120}")
 

@@ -285,14 +285,14 @@ def _repair(inv: Investigation, finding: Finding, verbosity: int) -> list[str]:
     intent = repair.intent
     if intent.kind == "NO_REPAIR" or not repair.diff:
         lines = [f"no repair: {finding.no_repair_reason or intent.rationale}"]
+        lines += [_candidates(repair)] if repair.candidates.generated else []
     else:
         place = f"{intent.target}, line{_lines(intent.lines)}"
         lines = [f"{intent.kind} in {place} · {_lock_words(repair.diff)} · {_candidates(repair)}"]
         if not repair.verified:
             lines.append(f"not verified: {finding.no_repair_reason or 'a rung below was not passed'}")
-    if lines[0].startswith("no repair"):
-        lines.append(_candidates(repair))
-    if intent.rationale and (verbosity > 0 or "unprotected" in intent.rationale):
+    said = intent.rationale in ("", finding.no_repair_reason)
+    if not said and (verbosity > 0 or "unprotected" in intent.rationale):
         lines.append(intent.rationale)
     return lines + (list(repair.tried) if verbosity > 0 else [])
 
@@ -321,6 +321,8 @@ def _candidates(repair: Repair) -> str:
         (counts.refuted_by_replay, "refuted by one replay"),
         (counts.refuted_by_exploration, "by exploration"),
         (counts.refuted_by_sequential, "changed sequential behaviour"),
+        (counts.refuted_by_duplicate_work, "repeated the work of others"),
+        (counts.refuted_on_ladder, "fell on a later rung"),
         (counts.refused_by_governor, "refused by the governor"),
         (counts.untried, "untried"),
     ]

@@ -20,7 +20,8 @@ def test_deadlock_is_forced_and_not_repaired_here(investigated: Investigate, sub
     assert (finding["failure"], finding["label"]) == ("deadlock", "stock")
     assert (finding["forced"]["controlled"]["runs"], finding["forced"]["controlled"]["failures"]) == (FORCED, FORCED)
     assert (finding["forced"]["stock"]["runs"], finding["forced"]["stock"]["failures"]) == (FORCED, FORCED)
-    assert finding["repair"] is None
+    assert finding["repair"]["intent"]["kind"] == "NO_REPAIR"
+    assert (finding["repair"]["verified"], finding["repair"]["diff"]) == (False, "")
     assert finding["no_repair_reason"] in run.words
     assert run.result["liveness"]["deadlocks"] == [finding["deadlock"]]
 
