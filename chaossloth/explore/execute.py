@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import traceback
 from asyncio import events
 from collections import Counter
@@ -18,11 +19,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from chaossloth import evidence
+from chaossloth.errors import ToolError
 from chaossloth.evidence import Frame, Outcome
 from chaossloth.explore.schedule import Schedule, checksum
 from chaossloth.explore.strategy import Deviate
 from chaossloth.liveness import describe_deadlock, detect_livelock, suspended_at
-from chaossloth.loop import real_io
+from chaossloth.loop import controlled, real_io
 from chaossloth.loop.controlled import ControlledLoop
 from chaossloth.loop.run import Chooser, LoopStopped, Model, Run
 from chaossloth.loop.scheduling import SchedulingLoop
@@ -206,6 +208,8 @@ class Executor:
 
     def _first_judgement(self, run: Run, result: Any, error: BaseException | None) -> Outcome:
         if run.ended is None:
+            if error is not None and _is_ours(error):
+                raise ToolError(f"{type(error).__name__} in the controlled loop: {error}") from error
             return self.program.judge(result, error)
         if run.ended.kind == "deadlock" and run.deadlock is not None:
             at = next((edge.at for edge in run.deadlock.cycle if edge.at is not None), None)
@@ -263,6 +267,18 @@ class Executor:
     def replay(self, schedule: Schedule, detail: bool = False, strict: bool = False) -> Execution:
         chooser = Deviate(dict(schedule.deviations), strict)
         return self.execute(chooser, self.model(schedule.label), schedule.seed, detail)
+
+
+_LOOP_DIRECTORY = os.path.dirname(controlled.__file__) + os.sep
+_FAULTS = (AttributeError, NameError, LookupError, AssertionError)
+
+
+def _is_ours(error: BaseException) -> bool:
+    """A fault of the loop itself, raised in the middle of the subject: what it raises on purpose is of other types."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    file = frames[-1][0].f_code.co_filename if frames else ""
+    dispatchers = (_LOOP_DIRECTORY + "virtual.py", _LOOP_DIRECTORY + "streams.py")
+    return isinstance(error, _FAULTS) and file.startswith(_LOOP_DIRECTORY) and file not in dispatchers
 
 
 def display_names(run: Run) -> dict[str, str]:
