@@ -133,9 +133,10 @@ def _spread(plan: StockPlan, rehearsal: Rehearsal, gap_s: float) -> list[float]:
 
 def _how(plan: StockPlan, gap_s: float, shortened: bool) -> str:
     timers = sum(n > 0 for group in plan.timers for _, n in group)
-    if not plan.timers:
-        return f"nothing delayed; draws of seed {plan.seed}"
-    parts = [f"{_count(timers, 'timer')} delivered in {_count(len(plan.timers), 'group')}, {gap_s * 1e3:g} ms apart"]
+    parts = []
+    if timers:
+        groups = _count(len(plan.timers), "group")
+        parts.append(f"{_count(timers, 'timer')} delivered in {groups}, {gap_s * 1e3:g} ms apart")
     if plan.yields:
         parts.append(f"{_count(len(plan.yields), 'sleep(0)')} extended")
     if plan.stalls:
@@ -144,7 +145,7 @@ def _how(plan: StockPlan, gap_s: float, shortened: bool) -> str:
         parts.append(f"draws of seed {plan.seed}")
     if shortened:
         parts.append("long sleeps shortened: the order is shown, not the durations")
-    return "; ".join(parts)
+    return "; ".join(parts) or "nothing delayed"
 
 
 def _count(number: int, what: str) -> str:

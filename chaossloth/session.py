@@ -278,7 +278,7 @@ class Session:
 
         failure = self._known_failure()
         plan = StockPlan(
-            seed=failure.schedule.seed,
+            seed=failure.schedule.seed if failure.draws else None,
             timers=tuple(tuple(group) for group in failure.run.groups),
             yields=frozenset(failure.run.extended),
             stalls=tuple((key, ordinal, seconds * 1e6) for key, ordinal, seconds in failure.run.stalls),
