@@ -35,7 +35,7 @@ def summary(document: dict[str, Any]) -> str:
     else:
         text = f"{outcome}: {finding['pattern'].replace('-', ' ')} of {finding['critical_pair'][0]['object']}"
     text += f" · label {finding['label']}"
-    if finding["repair"]:
+    if finding["repair"] and finding["repair"]["verified"]:
         text += f" · {finding['repair']['intent']['kind']} in {finding['repair']['intent']['target']}"
     return text
 
