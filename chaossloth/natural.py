@@ -16,7 +16,6 @@ import asyncio
 import math
 import statistics
 import threading
-import traceback
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from chaossloth.loop.quiet import NothingRunnable, TimeIsUp
 from chaossloth.loop.stock import Program, StockRun
 from chaossloth.loop.virtual import real_monotonic, sources
 from chaossloth.starvation import Watchdog
+from chaossloth.subject.running import innermost_own
 
 __all__ = ["NaturalSample", "judge_run", "overhead_of", "sample"]
 
@@ -191,19 +191,12 @@ def _left_behind(run: StockRun) -> Outcome | None:
     for error in run.unretrieved():
         failure: Failure = "assertion" if isinstance(error, AssertionError) else "exception"
         message = f"died and nobody looked: {type(error).__name__}: {error}"
-        return Outcome(False, failure, type(error).__name__, message, _origin(error, run.is_subject))
+        return Outcome(
+            False, failure, type(error).__name__, message, innermost_own(error.__traceback__, run.is_subject)
+        )
     for message in run.destroyed():
         return Outcome(False, "leak", None, f"a pending task was garbage-collected: {message}")
     return None
-
-
-def _origin(error: BaseException, is_subject: Callable[[str], bool]) -> Frame | None:
-    """Innermost frame of the subject in the traceback."""
-    found = None
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        if is_subject(frame.f_code.co_filename):
-            found = Frame(frame.f_code.co_filename, line, frame.f_code.co_qualname)
-    return found
 
 
 # --- what the hooks cost -------------------------------------------------------------------------------------------

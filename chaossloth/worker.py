@@ -131,10 +131,6 @@ class Subject:
             notes.append(f"not chosen: {', '.join(passed_over[:_SHOWN])}" + (f" and {more} more" if more > 0 else ""))
         return {"target": as_json(target), "notes": list(dict.fromkeys(notes))}
 
-    def skipped(self) -> list[str]:
-        """What the instrumentation of the present variant left as it was."""
-        return list(self._loader.skipped) if self._loader is not None else []
-
     def _own_modules(self) -> list[Any]:
         files = [(module, getattr(module, "__file__", None)) for module in list(sys.modules.values())]
         return [module for module, file in files if isinstance(file, str) and self.is_subject(file)]

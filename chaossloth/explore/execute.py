@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from chaossloth import evidence
 from chaossloth.errors import ToolError
-from chaossloth.evidence import Frame, Outcome
+from chaossloth.evidence import Outcome
 from chaossloth.explore.schedule import Schedule, checksum
 from chaossloth.explore.strategy import Deviate
 from chaossloth.liveness import describe_deadlock, detect_livelock, suspended_at
@@ -31,6 +31,7 @@ from chaossloth.loop.scheduling import SchedulingLoop
 from chaossloth.loop.virtual import sources
 from chaossloth.subject.primitives import watch
 from chaossloth.subject.record import recorder
+from chaossloth.subject.running import innermost_own
 
 __all__ = ["Execution", "Executor", "Program", "Unsupported", "display_names", "run_alone"]
 
@@ -248,16 +249,12 @@ class Executor:
     def _from_error(self, error: BaseException, prefix: str) -> Outcome:
         failure: evidence.Failure = "assertion" if isinstance(error, AssertionError) else "exception"
         return Outcome(
-            False, failure, type(error).__name__, f"{prefix}{type(error).__name__}: {error}", self.place(error)
+            False,
+            failure,
+            type(error).__name__,
+            f"{prefix}{type(error).__name__}: {error}",
+            innermost_own(error.__traceback__, self.is_subject),
         )
-
-    def place(self, error: BaseException) -> Frame | None:
-        """Innermost frame of the subject in the traceback."""
-        found = None
-        for frame, line in traceback.walk_tb(error.__traceback__):
-            if self.is_subject(frame.f_code.co_filename):
-                found = Frame(frame.f_code.co_filename, line, frame.f_code.co_qualname)
-        return found
 
     # ------------------------------------------------------------------ conveniences
 

@@ -53,7 +53,6 @@ class SearchResult:
     failure: Execution | None = None
     executions_to_find: int = 0
     exhausted: bool = False
-    interrupted: bool = False
     signatures: set[int] = field(default_factory=set)
     passed: list[Execution] = field(default_factory=list)
     lock_order: set[LockOrderEdge] = field(default_factory=set)
@@ -66,7 +65,6 @@ class SearchResult:
     strategies: dict[str, int] = field(default_factory=dict)  # name -> executions
     locks: int = 0  # locks, semaphores and conditions seen in one execution, at most
     seeds: set[int] = field(default_factory=set)
-    failure_keys: set[tuple[object, ...]] = field(default_factory=set)
 
     def add(self, execution: Execution) -> None:
         self.executions += 1
@@ -84,7 +82,6 @@ class SearchResult:
             self.truncated += 1
         elif execution.failed:
             self.failures += 1
-            self.failure_keys.add(execution.outcome.key())
             if self.failure is None:
                 self.failure, self.executions_to_find = execution, self.executions
         elif len(self.passed) < 8:

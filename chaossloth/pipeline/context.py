@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from chaossloth.config import VERSION, Options
-from chaossloth.evidence import LABELS, Bounds, Finding, Investigation, Label, Target, Verdict
+from chaossloth.evidence import LABELS, Bounds, Finding, Investigation, Label, Target, Trace, Verdict
 from chaossloth.fingerprint import fingerprint
 from chaossloth.report.progress import PHASES, Observer
 from chaossloth.report.terminal import phase_lines
@@ -59,6 +59,8 @@ class Context:
         self.phase = 0
         self.unrepeatable = False
         self.diagnosed: dict[str, Any] | None = None
+        self.failing: Trace | None = None  # of the finding, and the texts of the files that it passes through
+        self.sources: dict[str, str] = {}
         self.not_a_race_token: str | None = None
         self.is_own = own_modules(located.context.root)
 

@@ -276,7 +276,8 @@ class _Investigator(Context):
         failing = decode(Trace, answer["failing"])
         passing = decode(Trace, answer["passing"]) if answer["passing"] else None
         pair = decode(tuple[CriticalAccess, ...], answer["pair"])
-        pattern, explanation = classify(pair, failing, self._sources(failing), finding.deadlock)
+        self.failing, self.sources = failing, self._sources(failing)
+        pattern, explanation = classify(pair, failing, self.sources, finding.deadlock)
         self._finding(
             pattern=pattern,
             explanation=explanation,
@@ -326,9 +327,8 @@ class _Investigator(Context):
                 _EXECUTIONS,
                 self.located.context.root,
             )
-            assert self.diagnosed is not None
-            failing = decode(Trace, self.diagnosed["failing"])
-            repair, reason = loop.run(finding, failing, self._sources(failing), self._left, self._restore)
+            assert self.failing is not None
+            repair, reason = loop.run(finding, self.failing, self.sources, self._left, self._restore)
             self.patched = loop.patched
             foreign = [path for path in loop.patched if path != str(self.path) and not self.is_own(path)]
             if repair is not None and foreign:

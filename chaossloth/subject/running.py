@@ -22,6 +22,7 @@ __all__ = [
     "file_name",
     "finish",
     "innermost",
+    "innermost_own",
     "let_ready_run",
     "refuse_parameters",
     "resolve",
@@ -70,13 +71,18 @@ def error_text(error: BaseException) -> str:
 
 def innermost(trace: TracebackType | None, is_subject: Callable[[str], bool]) -> Frame | None:
     """The deepest frame of a traceback that is the subject's; the deepest of all when none is."""
-    found = last = None
+    return innermost_own(trace, is_subject) or innermost_own(trace, lambda _: True)
+
+
+def innermost_own(trace: TracebackType | None, is_subject: Callable[[str], bool]) -> Frame | None:
+    """The deepest frame of a traceback that is the subject's; None when none is."""
+    found = None
     while trace is not None:
         code = trace.tb_frame.f_code
-        last = Frame(code.co_filename, trace.tb_lineno or 0, code.co_qualname)
-        found = last if is_subject(code.co_filename) else found
+        if is_subject(code.co_filename):
+            found = Frame(code.co_filename, trace.tb_lineno or 0, code.co_qualname)
         trace = trace.tb_next
-    return found or last
+    return found
 
 
 def file_name(source: ModuleSource) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import sys
 import types
@@ -45,6 +46,22 @@ class FromSync(FromFunction):
     def __init__(self, function: Callable[[], Any]) -> None:
         super().__init__(function)
         self.call = function  # type: ignore[method-assign]
+
+
+async def late_lost_update() -> None:
+    """A lost update whose second task starts four yields late, so that FIFO order passes."""
+    x = 0
+
+    async def add(wait: int) -> None:
+        nonlocal x
+        for _ in range(wait):
+            await asyncio.sleep(0)
+        seen = x
+        await asyncio.sleep(0)
+        x = seen + 1
+
+    await asyncio.gather(add(0), add(4))
+    assert x == 2, x
 
 
 def executor_of(function: Callable[[], Any], *, sync: bool = False, max_steps: int = 5_000) -> Executor:

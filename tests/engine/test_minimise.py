@@ -18,7 +18,7 @@ from chaossloth.explore.minimise import minimise
 from chaossloth.explore.schedule import Schedule
 from chaossloth.explore.strategy import Deviate, RandomWalk
 from chaossloth.loop.run import Model, Run
-from tests.engine.support import executor_of
+from tests.engine.support import executor_of, late_lost_update
 
 
 def found_by_walk(executor: Executor, fails: Callable[[Execution], bool], seed: int = 0) -> Execution:
@@ -30,24 +30,9 @@ def found_by_walk(executor: Executor, fails: Callable[[Execution], bool], seed: 
     raise AssertionError("no random walk fails")
 
 
-async def lost_update() -> None:
-    x = 0
-
-    async def add(wait: int) -> None:
-        nonlocal x
-        for _ in range(wait):
-            await asyncio.sleep(0)
-        seen = x
-        await asyncio.sleep(0)
-        x = seen + 1
-
-    await asyncio.gather(add(0), add(4))
-    assert x == 2, x
-
-
 @pytest.mark.parametrize("seed", range(0, 12_000, 1000))
 def test_a_random_failing_schedule_shrinks_until_no_deviation_can_go(seed: int) -> None:
-    executor = executor_of(lost_update)
+    executor = executor_of(late_lost_update)
     found = found_by_walk(executor, lambda e: e.failed and len(e.schedule.deviations) > 6, seed)
     best, spent = minimise(executor, found, perf_counter() + 60)
     assert 1 <= len(best.schedule.deviations) < len(found.schedule.deviations)
@@ -105,7 +90,7 @@ def test_draws_that_fail_in_stock_order_need_no_deviation() -> None:
 
 
 def test_limits_are_kept_and_what_was_found_is_returned() -> None:
-    executor = executor_of(lost_update)
+    executor = executor_of(late_lost_update)
     found = found_by_walk(executor, lambda e: e.failed and len(e.schedule.deviations) > 6)
     assert minimise(executor, found, perf_counter() - 1) == (found, 0)
     best, spent = minimise(executor, found, perf_counter() + 60, max_executions=3)

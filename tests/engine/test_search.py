@@ -17,7 +17,7 @@ from chaossloth.explore.schedule import Schedule, parse_token
 from chaossloth.explore.search import Limits, Search
 from chaossloth.explore.strategy import Deviate, Guided, Sequential
 from chaossloth.loop.run import Chooser, Model, Run
-from tests.engine.support import executor_of, explored
+from tests.engine.support import executor_of, explored, late_lost_update
 
 # A program is a list of tasks; a task is a list of operations on x and a log: "r" read x into a register, "w" write
 # register + 1 to x, "a"/"b" append to the log, "." yield once.
@@ -164,21 +164,6 @@ def test_bounded_search_executes_every_schedule_exactly_once(program: Program) -
 def test_fifo_only_program_is_settled_by_one_stock_execution() -> None:
     result = explored(as_coroutine((("r", ".", "w"), (".", ".", ".", "r", ".", "w"))), "stock")
     assert (result.executions, result.exhausted, result.failures) == (1, True, 0)
-
-
-async def late_lost_update() -> None:
-    x = 0
-
-    async def add(wait: int) -> None:
-        nonlocal x
-        for _ in range(wait):
-            await asyncio.sleep(0)
-        seen = x
-        await asyncio.sleep(0)
-        x = seen + 1
-
-    await asyncio.gather(add(0), add(4))
-    assert x == 2, x
 
 
 def test_shallow_bug_is_found_with_its_least_label_and_minimal_schedule() -> None:
