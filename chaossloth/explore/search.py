@@ -27,6 +27,7 @@ from chaossloth.explore.dpor import Reduction
 from chaossloth.explore.execute import Execution, Executor
 from chaossloth.explore.fifo import FifoReduction
 from chaossloth.explore.happens_before import HappensBefore
+from chaossloth.explore.lateness import least_lateness
 from chaossloth.explore.strategy import PCT, POS, Deviate, Fair, FirstComeFirstServed, RandomWalk
 from chaossloth.loop.run import Chooser
 
@@ -49,7 +50,8 @@ class SearchResult:
 
     failure: the first failing execution. exhausted: every class within the bounds was executed. passed: a few that
     passed. redundant: executions that the reduction could have done without. unfair: failing orders beyond the fairness
-    bound. coverage: estimated share of the space (Knuth 1975), None where nothing is known. seconds: spent searching.
+    bound. impossible: failing orders that no clock can show. coverage: estimated share of the space (Knuth 1975), None
+    where nothing is known. seconds: spent searching.
     """
 
     label: Label
@@ -73,6 +75,7 @@ class SearchResult:
     seeds: set[int] = field(default_factory=set)
     redundant: int = 0
     unfair: int = 0
+    impossible: int = 0
     capped: bool = False
     coverage: float | None = None
     seconds: float = 0.0
@@ -141,8 +144,8 @@ class Search:
 
     def _is_exhaustive(self) -> bool:
         result = self.result
-        cut = result.draws or result.truncated or result.unfair or result.capped or self._executor.real_io
-        return self._reduction.finished and self._reduction.complete and not cut
+        cut = result.draws or result.truncated or result.unfair or result.impossible or result.capped
+        return self._reduction.finished and self._reduction.complete and not cut and not self._executor.real_io
 
     def _share(self) -> float | None:
         """None where other things than the order vary: their space has no size."""
@@ -180,7 +183,18 @@ class Search:
                 self.result.unfair += 1
                 self.result.executions += 1
                 return
+        if execution.failed and self._label != "reorder" and not self._is_legal(execution):
+            self.result.impossible += 1
+            self.result.executions += 1
+            return
         self.result.add(execution)
+
+    def _is_legal(self, failed: Execution) -> bool:
+        """Whether times exist at which a stock loop delivers what this execution delivered."""
+        if failed.run.lateness == 0.0 and not failed.run.stalls:
+            return True  # every delivery came when it was due and the loop idle
+        again = self._executor.replay(failed.schedule, detail=True)
+        return least_lateness(again.run) is not None
 
     def _fairer(self, failed: Execution) -> Execution:
         """The equivalent order that runs what has waited longest, as far as the order of conflicts allows."""

@@ -18,8 +18,9 @@ What clocks show to the subject is the latest causal time of any step so far.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 
-from chaossloth.loop.run import CANCELLED, Handle, LoopStopped
+from chaossloth.loop.run import CANCELLED, Boundary, Handle, LoopStopped, PlannedTimer
 from chaossloth.loop.threads import REAL_WAIT_S, ThreadingLoop
 from chaossloth.loop.virtual import real_monotonic
 
@@ -27,6 +28,10 @@ __all__ = ["DeliveringLoop"]
 
 _LOOK_AGAIN_S = 0.01
 _ROUNDING_S = 1e-9
+
+
+def _planned(timers: Iterable[Handle]) -> tuple[PlannedTimer, ...]:
+    return tuple(PlannedTimer(timer.creator, timer.lasts) for timer in timers)
 
 
 class DeliveringLoop(ThreadingLoop):
@@ -37,6 +42,7 @@ class DeliveringLoop(ThreadingLoop):
         run = self.run
         ready = self._ready
         group: list[tuple[str, int]] = []
+        busy, count, delivered = bool(ready), run.count, list[Handle]()
         while True:
             self._forget_cancelled()
             if not self._timers and not self._free:
@@ -52,8 +58,12 @@ class DeliveringLoop(ThreadingLoop):
             if choice is None:
                 break
             self._arrive(choice, group)
+            if choice.cause == "timer":
+                delivered.append(choice)
         if group:
             run.groups.append(group)
+        if run.detail and run.judging:
+            run.boundaries.append(Boundary(count, busy, _planned(delivered), _planned(self._timers)))
         if not ready:
             self._nothing_ready()
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CANCELLED",
     "START",
+    "Boundary",
     "Clock",
     "DEFAULT_BYPASS_BOUND",
     "DEFAULT_STALL_S",
@@ -29,6 +30,7 @@ __all__ = [
     "LoopStopped",
     "Model",
     "Nondeterminism",
+    "PlannedTimer",
     "Proc",
     "RawStep",
     "Run",
@@ -213,6 +215,24 @@ class Chooser(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedTimer:
+    """creator: index of the step that made it, -1 before the first. lasts: seconds from then on."""
+
+    creator: int
+    lasts: float
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """One look at the clock. count: steps made before it. busy: handles were ready."""
+
+    count: int
+    busy: bool
+    delivered: tuple[PlannedTimer, ...]
+    waiting: tuple[PlannedTimer, ...]
+
+
 @dataclass(slots=True)
 class RawStep:
     proc: Proc
@@ -248,6 +268,7 @@ class Run:
     options: list[int] = field(default_factory=list)
     taken: list[int] = field(default_factory=list)
     order: list[tuple[str, str]] = field(default_factory=list)  # (proc key, cause) per step
+    boundaries: list[Boundary] = field(default_factory=list)
     groups: list[list[tuple[str, int]]] = field(default_factory=list)  # timers delivered together: (task identity, n)
     extended: list[tuple[str, int]] = field(default_factory=list)  # bare yields that took time
     stalls: list[tuple[str, int, float]] = field(default_factory=list)  # (proc key, step ordinal, seconds)
