@@ -28,7 +28,7 @@ from chaossloth.explore.execute import Execution, Executor
 from chaossloth.explore.fifo import FifoReduction
 from chaossloth.explore.happens_before import HappensBefore
 from chaossloth.explore.lateness import least_lateness
-from chaossloth.explore.strategy import PCT, POS, Deviate, Fair, FirstComeFirstServed, RandomWalk
+from chaossloth.explore.strategy import PCT, POS, Deviate, Equivalent, Fair, RandomWalk
 from chaossloth.loop.run import Chooser
 
 __all__ = ["REDUCTION_FIRST", "Limits", "Search", "SearchResult", "pct_floor"]
@@ -197,13 +197,20 @@ class Search:
         return least_lateness(again.run) is not None
 
     def _fairer(self, failed: Execution) -> Execution:
-        """The equivalent order that runs what has waited longest, as far as the order of conflicts allows."""
+        """An equivalent order that passes ready handles over less often, if one is found."""
         order = HappensBefore(failed.run, fifo=False)
         for step in failed.run.steps:
             order.add(step)
-        chooser = FirstComeFirstServed(failed.run.steps, order.past)
-        again = self._executor.execute(chooser, self._model, failed.schedule.seed)
-        return again if again.failed and again.outcome.key() == failed.outcome.key() else failed
+        best = failed
+        for bound in (None, self._model.bypass_bound):
+            chooser = Equivalent(failed.run.steps, order.past, bound)
+            again = self._executor.execute(chooser, self._model, failed.schedule.seed)
+            same = again.failed and again.outcome.key() == failed.outcome.key()
+            if same and again.run.bypass < best.run.bypass:
+                best = again
+            if best.run.bypass <= self._model.bypass_bound:
+                break
+        return best
 
     def _reduction_turn(self) -> None:
         path = self._reduction.next()
