@@ -76,7 +76,7 @@ def measure(subject: str, budget: float, interrupt: float | None, options: tuple
 
 
 def _watch(process: subprocess.Popen[bytes], started: float, budget: float, interrupt: float | None) -> list[float]:
-    worker_mb = []
+    worker_mb: list[float] = []
     while True:
         try:
             process.wait(EVERY_S)

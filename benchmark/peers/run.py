@@ -1,6 +1,6 @@
 """ChaosSloth beside other tools that control the order of asyncio tasks, on the programs of `programs.py`.
 
-    python benchmark/peers/run.py [--peer NAME]... [--seconds 60] [--seeds 11] [--json FILE] [--venvs DIR]
+    python benchmark/peers/run.py [--peer NAME]... [--what WHAT]... [--seconds 60] [--seeds 11] [--json FILE]
 
 Every figure comes from a process of its own (`adapters/`), in that tool's environment (`setup.py`); ChaosSloth and the
 stock loop run in the interpreter of this script. Counts of executions are exact and do not depend on the machine.
@@ -33,6 +33,7 @@ __all__ = ["Fault", "main", "missed"]
 OWN = "chaossloth"
 STOCK = "stock"
 RATED = ("e2", "e4", "f5")
+WHAT = ("find", "exhaust", "rate", "claims")
 GRACE_S = 30.0  # beyond its own limit, before a process counts as hanging
 TARGET_FIND = {"a2": 2, "c": 10, "g": 4, "d": 2}
 TARGET_EXHAUST = {"e2": 2, "e3": 6, "e4": 24, "f2": 1, "f3": 1, "f5": 1}
@@ -76,14 +77,18 @@ class Asker:
 # --- measuring ----------------------------------------------------------------------------------------------------
 
 
-def measure(ask: Asker, peers: Sequence[str], seeds: int) -> Document:
+def measure(ask: Asker, peers: Sequence[str], seeds: int, what: Sequence[str] = WHAT) -> Document:
     found: Document = {"seconds": ask.seconds, "tools": {peer: ask(peer, "version") for peer in peers}}
     searching = [peer for peer in peers if peer != STOCK]
-    found["find"] = {peer: _find(ask, peer, found["tools"][peer]["strategies"], seeds) for peer in searching}
-    found["exhaust"] = {peer: _each(ask, peer, "exhaust", CORRECT) for peer in searching}
-    found["rate"] = _rates(ask, peers)
-    found["stopped"] = {peer: _each(ask, peer, "stopped", ("a2",)) for peer in searching}
-    found["default"] = {peer: _each(ask, peer, "default", BUGGY) for peer in searching}
+    if "find" in what:
+        found["find"] = {peer: _find(ask, peer, found["tools"][peer]["strategies"], seeds) for peer in searching}
+    if "exhaust" in what:
+        found["exhaust"] = {peer: _each(ask, peer, "exhaust", CORRECT) for peer in searching}
+    if "rate" in what:
+        found["rate"] = _rates(ask, peers)
+    if "claims" in what:
+        found["stopped"] = {peer: _each(ask, peer, "stopped", ("a2",)) for peer in searching}
+        found["default"] = {peer: _each(ask, peer, "default", BUGGY) for peer in searching}
     return found
 
 
@@ -124,17 +129,9 @@ def report(found: Document) -> str:
     names = {peer: f"{peer} {tool['version']}" for peer, tool in found["tools"].items()}
     pythons = ", ".join(sorted({tool["python"] for tool in found["tools"].values()}))
     parts = [f"Python {pythons}; limit {found['seconds']:g} s for each search; - not within it"]
-    tables = {
-        "Executions to the first failure (median over the seeds of a strategy that draws; [seeds that found it])": (
-            _find_table
-        ),
-        "Executions to exhaustion, no bound (none: no such mode)": _exhaust_table,
-        "Executions per second (best of three rounds; in brackets: times the stock loop's)": _rate_table,
-        "What is claimed of the faulty a2 after one execution": _stopped_table,
-        "What the exhaustive mode says of faulty programs at its default bound": _default_table,
-    }
-    for title, make in tables.items():
-        parts += ["", title, make(found, names)]
+    for key, title, make in TABLES:
+        if key in found:
+            parts += ["", title, make(found, names)]
     return "\n".join(parts)
 
 
@@ -208,34 +205,46 @@ def _certificate(cell: Document) -> str:
     return "CERTIFIED" if cell["certificate"] else "no certificate"
 
 
+TABLES = (
+    (
+        "find",
+        "Executions to the first failure (median over the seeds of a strategy that draws; [seeds that found it])",
+        _find_table,
+    ),
+    ("exhaust", "Executions to exhaustion, no bound (none: no such mode)", _exhaust_table),
+    ("rate", "Executions per second (best of three rounds; in brackets: times the stock loop's)", _rate_table),
+    ("stopped", "What is claimed of the faulty a2 after one execution", _stopped_table),
+    ("default", "What the exhaustive mode says of faulty programs at its default bound", _default_table),
+)
+
+
 # --- targets ------------------------------------------------------------------------------------------------------
 
 
 def missed(found: Document) -> list[str]:
-    """One sentence for each target that ChaosSloth missed in this run."""
+    """One sentence for each target that ChaosSloth missed, of those that were measured in this run."""
     sentences = []
-    for program, most in TARGET_FIND.items():
-        median = next(iter(found["find"][OWN].values()))[program].get("median")
+    for program, cell in next(iter(found["find"][OWN].values())).items() if "find" in found else ():
+        median, most = cell.get("median"), TARGET_FIND[program]
         if median is None or median > most:
-            sentences.append(f"{program}: first failure after {median} executions, target {most}")
-    for program, most in TARGET_EXHAUST.items():
-        cell = found["exhaust"][OWN][program]
+            sentences.append(f"{program}: first failure after {_found(cell)} executions, target {most}")
+    for program, cell in found["exhaust"][OWN].items() if "exhaust" in found else ():
+        most = TARGET_EXHAUST[program]
         if not cell.get("finished") or cell["executions"] > most:
             sentences.append(f"{program}: exhaustion {_exhausted(cell)}, target {most}")
-    if "detangle" in found["rate"]:
-        for program in RATED:
-            theirs = found["rate"]["detangle"][program]
-            ratio = found["rate"][OWN][program] / theirs if theirs else float("inf")
-            if ratio < TARGET_RATIO:
-                sentences.append(
-                    f"{program}: {ratio:.2f} times detangle's executions per second, target {TARGET_RATIO:g}"
-                )
+    rates = found.get("rate", {})
+    for program in RATED if "detangle" in rates else ():
+        theirs = rates["detangle"][program]
+        ratio = rates[OWN][program] / theirs if theirs else float("inf")
+        if ratio < TARGET_RATIO:
+            sentences.append(f"{program}: {ratio:.2f} times detangle's executions/s, target {TARGET_RATIO:g}")
     return sentences
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="ChaosSloth beside its peers.")
     parser.add_argument("--peer", action="append", choices=[*PEERS, OWN], help="only this tool; may be repeated")
+    parser.add_argument("--what", action="append", choices=WHAT, help="only this table; may be repeated")
     parser.add_argument("--seconds", type=float, default=60.0, help="limit of each search (60)")
     parser.add_argument("--seeds", type=int, default=11, help="seeds of a strategy that draws (11)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything that was measured")
@@ -243,7 +252,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     peers = [STOCK, *(options.peer or _installed(options.venvs))]
     try:
-        found = measure(Asker(options.venvs, options.seconds), peers, options.seeds)
+        found = measure(Asker(options.venvs, options.seconds), peers, options.seeds, options.what or WHAT)
     except Fault as fault:
         print(f"peers: not measured: {fault}", file=sys.stderr)
         return 2
