@@ -212,7 +212,11 @@ TABLES = (
         _find_table,
     ),
     ("exhaust", "Executions to exhaustion, no bound (none: no such mode)", _exhaust_table),
-    ("rate", "Executions per second (best of three rounds; in brackets: times the stock loop's)", _rate_table),
+    (
+        "rate",
+        "Executions per second of CPU time (best of three rounds; in brackets: times the stock loop's)",
+        _rate_table,
+    ),
     ("stopped", "What is claimed of the faulty a2 after one execution", _stopped_table),
     ("default", "What the exhaustive mode says of faulty programs at its default bound", _default_table),
 )
