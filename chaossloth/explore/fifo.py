@@ -291,7 +291,7 @@ class _Trace:
 
     def _order_of(self, steps: list[int], first: int, second: int) -> frozenset[tuple[Event, Event]]:
         """The conflicts among `steps` in the order that a plan keeps; `second` comes last, `first` is left out."""
-        pairs = set()
+        pairs: set[tuple[Event, Event]] = set()
         history: dict[Any, list[tuple[int, int]]] = {}
         for k in [*(k for k in steps if k not in (first, second)), second]:
             for location, mode in (self.order.accesses[k] if k < len(self.order.accesses) else {}).items():

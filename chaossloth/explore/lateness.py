@@ -45,8 +45,8 @@ class _Program:
     def least(self) -> float | None:
         """The least value of the objective; None when the rows contradict each other."""
         import numpy as np
-        from scipy.optimize import linprog
-        from scipy.sparse import lil_matrix
+        from scipy.optimize import linprog  # type: ignore[import-untyped]
+        from scipy.sparse import lil_matrix  # type: ignore[import-untyped]
 
         if not self.rows:
             return 0.0

@@ -80,6 +80,11 @@ class SearchResult:
     coverage: float | None = None
     seconds: float = 0.0
 
+    @property
+    def rate(self) -> float | None:
+        """Executions per second."""
+        return self.executions / self.seconds if self.seconds > 0 else None
+
     def add(self, execution: Execution) -> None:
         self.executions += 1
         run = execution.run
@@ -129,17 +134,19 @@ class Search:
         on_progress: Callable[[SearchResult], None] | None = None,
     ) -> SearchResult:
         result = self.result
-        started = perf_counter()
+        started, before = perf_counter(), result.seconds
         for step in self._steps():
             step()
+            result.seconds = before + perf_counter() - started
             if on_progress is not None:
+                result.coverage = self._share()
                 on_progress(result)
             if stop(result) or result.executions >= limits.executions or perf_counter() > limits.deadline:
                 break
         result.exhausted = self._is_exhaustive()
         result.redundant = self._reduction.redundant
         result.coverage = 1.0 if result.exhausted else self._share()
-        result.seconds += perf_counter() - started
+        result.seconds = before + perf_counter() - started
         return result
 
     def _is_exhaustive(self) -> bool:

@@ -164,9 +164,12 @@ class _Investigator(Context):
     def _search(self, label: Label, executions: int, seconds: float) -> dict[str, Any]:
         def progress(p: Mapping[str, Any]) -> None:
             self.searching = p
-            self.observer.progress(
-                f"{p['label']}: {p['executions']} executions, {p['distinct']} inequivalent", p["executions"], executions
-            )
+            said = f"{p['label']}: {p['executions']} executions, {p['distinct']} inequivalent"
+            if p.get("per_second"):
+                said += f", {p['per_second']:.0f}/s"
+            if p.get("share") is not None:
+                said += f", about {100 * p['share']:.0f} % covered"
+            self.observer.progress(said, p["executions"], executions)
 
         figures = self._call(
             "search", progress, label=label, executions=executions, seconds=seconds, seed=self.options.seed

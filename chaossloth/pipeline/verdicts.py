@@ -53,11 +53,18 @@ def of_search(
         bounds=_bounds(made, calls, (*real_io, *refused)),
         executions=total,
         executions_by_label=executions,
+        coverage=_coverage(made),
         distinct=max((f["distinct"] for f in made), default=None),
         failures=failures,
         unobservable=unobservable,
         pct_floor=floors[-1] if floors and not failures else None,
     )
+
+
+def _coverage(made: Sequence[Mapping[str, Any]]) -> float | None:
+    """Estimated share of the space, of the label of which least is known; None where one has no estimate."""
+    shares = [f["coverage"] for f in made]
+    return None if not shares or None in shares else min(shares)
 
 
 def _word(
@@ -82,8 +89,7 @@ def _bounds(made: Sequence[Mapping[str, Any]], calls: int | None, real_io: tuple
         labels=labels,
         calls=calls,
         seeds=max((f["seeds"] for f in made), default=0),
-        durations=("drawn from seeds" if draws else "as written")
-        + f", the loop stalls at most {stall_ms:g} ms at a time",
+        durations=("drawn from seeds" if draws else "as written") + f", no step over {stall_ms:g} ms late",
         bypass_bound=made[-1]["bypass_bound"] if "reorder" in labels else None,
         max_steps=20_000 if made else 0,
         strategies=tuple(dict.fromkeys(name for f in made for name in f["strategies"])),
