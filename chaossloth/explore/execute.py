@@ -15,7 +15,7 @@ import traceback
 from asyncio import events
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 from chaossloth import evidence
@@ -26,6 +26,7 @@ from chaossloth.explore.strategy import Deviate
 from chaossloth.liveness import describe_deadlock, detect_livelock, suspended_at
 from chaossloth.loop import controlled, real_io
 from chaossloth.loop.controlled import ControlledLoop
+from chaossloth.loop.lean import LeanLoop, fits
 from chaossloth.loop.run import Chooser, LoopStopped, Model, Run
 from chaossloth.loop.scheduling import SchedulingLoop
 from chaossloth.loop.virtual import sources
@@ -52,21 +53,45 @@ class Unsupported(Exception):
     """The subject needs something that the controlled loop does not offer (real sockets, subprocesses)."""
 
 
-@dataclass(slots=True)
 class Execution:
     """One execution: its schedule (as taken), outcome, and the raw material of its trace.
 
-    truncated: the step limit ended it under an order that need not be fair; it says nothing.
+    schedule: made when it is asked for; few executions are ever told about. truncated: the step limit ended it under an
+    order that need not be fair; it says nothing. locks: how many it acquired.
     """
 
-    schedule: Schedule
-    outcome: Outcome
-    run: Run
-    draws: int
-    touched: frozenset[str]
-    lock_order: tuple[evidence.LockOrderEdge, ...]
-    truncated: bool = False
-    locks: int = 0
+    __slots__ = ("_schedule", "draws", "lock_order", "locks", "outcome", "run", "seed", "touched", "truncated")
+
+    def __init__(
+        self,
+        schedule: Schedule | int,
+        outcome: Outcome,
+        run: Run,
+        draws: int,
+        touched: frozenset[str],
+        lock_order: tuple[evidence.LockOrderEdge, ...],
+        truncated: bool = False,
+        locks: int = 0,
+    ) -> None:
+        """schedule: or the seed of one that is what `run` has taken."""
+        made = isinstance(schedule, Schedule)
+        self._schedule: Schedule | None = schedule if made else None
+        self.seed: int = schedule.seed if made else schedule
+        self.outcome = outcome
+        self.run = run
+        self.draws = draws
+        self.touched = touched
+        self.lock_order = lock_order
+        self.truncated = truncated
+        self.locks = locks
+
+    @property
+    def schedule(self) -> Schedule:
+        if self._schedule is None:
+            run = self.run
+            deviations = tuple((i, taken) for i, taken in enumerate(run.taken) if taken)
+            self._schedule = Schedule(run.model.label, self.seed, deviations, checksum(run.order))  # type: ignore[arg-type]
+        return self._schedule
 
     @property
     def failed(self) -> bool:
@@ -107,7 +132,8 @@ class Executor:
         self.real_io: set[str] = set()
         self.last_result: Any = None  # what the program returned; for comparisons made right after the run
         self._stale = False
-        self._loop = ControlledLoop()
+        self._full, self._lean = ControlledLoop(), LeanLoop()
+        self._loop: ControlledLoop = self._full
         self._extra: list[ControlledLoop] = []
         watch.task_name = self._task_label
 
@@ -130,16 +156,20 @@ class Executor:
         run.on_stop = self._on_stop
         recorder.start_run()
         recorder.enabled, recorder.detail = run.recording, run.detail
-        watch.start_run()
-        self._loop.begin(run)
-        self._extra = []
+        if watch.active:
+            watch.start_run()
+        self._loop = loop = self._lean if fits(run) else self._full
+        loop.begin(run)
+        if self._extra:
+            self._extra = []
         sources.enter(lambda: run.now, lambda s: _advance(run, s), seed, self._loop.task_key)
         real_io.start()
         try:
             outcome = self._judge(run, *self._run())
-            draws, touched = sources.drawn, frozenset(sources.touched)
+            draws, touched = sources.drawn, frozenset(sources.touched) if sources.touched else _NOTHING
         finally:
-            run.real_io |= real_io.stop()
+            if seen := real_io.stop():
+                run.real_io |= seen
             sources.leave()
             recorder.enabled = False
         return self._finish(run, outcome, seed, draws, touched)
@@ -150,12 +180,12 @@ class Executor:
         if recorder.persistent_writes:
             self.leaks |= recorder.persistent_writes
         self._stale = bool(self.leaks)
-        self.unobservable |= recorder.unobservable
-        self.real_io |= run.real_io
-        deviations = tuple((i, taken) for i, taken in enumerate(run.taken) if taken)
-        schedule = Schedule(run.model.label, seed, deviations, checksum(run.order))  # type: ignore[arg-type]
-        truncated = run.ended is not None and run.ended.kind == "livelock" and schedule.label == "reorder"
-        return Execution(schedule, outcome, run, draws, touched, watch.lock_order(), truncated, watch.locks_seen)
+        if recorder.unobservable:
+            self.unobservable |= recorder.unobservable
+        if run.real_io:
+            self.real_io |= run.real_io
+        truncated = run.ended is not None and run.ended.kind == "livelock" and run.model.label == "reorder"
+        return Execution(seed, outcome, run, draws, touched, watch.lock_order(), truncated, watch.locks_seen)
 
     def _run(self) -> tuple[Any, BaseException | None]:
         try:
@@ -231,7 +261,7 @@ class Executor:
     def _unretrieved(self, run: Run) -> Outcome | None:
         for proc in run.procs:
             task = proc.ref() if proc.ref is not None else None
-            if task is not None and task.done() and not task.cancelled() and getattr(task, "_log_traceback", False):
+            if task is not None and getattr(task, "_log_traceback", False):  # only of a task that died
                 error = task.exception()
                 assert error is not None
                 return self._from_error(error, f"task {proc.name} died and nobody looked: ")
@@ -266,6 +296,7 @@ class Executor:
         return self.execute(chooser, self.model(schedule.label), schedule.seed, detail)
 
 
+_NOTHING: frozenset[str] = frozenset()
 _LOOP_DIRECTORY = os.path.dirname(controlled.__file__) + os.sep
 _FAULTS = (AttributeError, NameError, LookupError, AssertionError)
 

@@ -74,7 +74,7 @@ class SearchResult:
         self.max_choices = max(self.max_choices, len(run.taken))
         self.draws = max(self.draws, execution.draws)
         self.touched |= execution.touched
-        self.seeds.add(execution.schedule.seed)
+        self.seeds.add(execution.seed)
         self.signatures.add(signature(run.steps))
         self.lock_order.update(execution.lock_order)
         self.locks = max(self.locks, execution.locks)

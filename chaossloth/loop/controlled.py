@@ -29,20 +29,21 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+import types
 from asyncio import events
 from typing import Any
 
 from chaossloth.loop.delivery import DeliveringLoop
 from chaossloth.loop.run import Handle, LoopStopped, Proc, RawStep
 from chaossloth.loop.scheduling import callback_name
-from chaossloth.loop.virtual import real_monotonic
-from chaossloth.subject.channel import guard
+from chaossloth.subject.channel import BY_COUNT, guard
 from chaossloth.subject.record import recorder
 
-__all__ = ["ControlledLoop"]
+__all__ = ["UNJUDGED_STEPS", "ControlledLoop"]
 
 
 _RUN_ON_S = 1.0  # of virtual time
+UNJUDGED_STEPS = 2_000
 
 
 def _unsupported(name: str) -> Any:
@@ -65,36 +66,38 @@ class ControlledLoop(DeliveringLoop):
     # ------------------------------------------------------------------ running
 
     def run_forever(self) -> None:
-        if self._closed:
-            raise RuntimeError("Event loop is closed")
-        if self._running:
-            raise RuntimeError("This event loop is already running")
-        if events._get_running_loop() is not None:
-            raise RuntimeError("Cannot run the event loop while another loop is running")
+        self._check_startable()
         old_hooks = sys.get_asyncgen_hooks()
         self._running = True
         self._thread_id = threading.get_ident()
-        sys.set_asyncgen_hooks(firstiter=self._asyncgens.add, finalizer=self._finalize_asyncgen)
+        sys.set_asyncgen_hooks(*self._asyncgen_hooks)
         events._set_running_loop(self)
+        guard.steps_of(self.run)
         try:
-            while not self._stopping:
-                self._round()
+            self._rounds()
         except LoopStopped as stopped:
             self.run.stopped_by(stopped, self)
             raise
         finally:
-            guard.step_started = None
+            guard.steps_of(None)
             self._stopping = False
             self._running = False
             self._thread_id = None
             events._set_running_loop(None)
             sys.set_asyncgen_hooks(*old_hooks)
 
+    def _check_startable(self) -> None:
+        if self._closed:
+            raise RuntimeError("Event loop is closed")
+        if self._running:
+            raise RuntimeError("This event loop is already running")
+        if events._get_running_loop() is not None:
+            raise RuntimeError("Cannot run the event loop while another loop is running")
+
     def run_until_complete(self, future: Any) -> Any:
-        new_task = not asyncio.isfuture(future)
-        task: Any = (
-            self.create_task(future) if asyncio.iscoroutine(future) else asyncio.ensure_future(future, loop=self)
-        )
+        coroutine = type(future) is types.CoroutineType or asyncio.iscoroutine(future)
+        new_task = coroutine or not asyncio.isfuture(future)
+        task: Any = self.create_task(future) if coroutine else asyncio.ensure_future(future, loop=self)
         if new_task and hasattr(task, "_log_destroy_pending"):
             task._log_destroy_pending = False
         stop = self._stop_when_done
@@ -118,43 +121,63 @@ class ControlledLoop(DeliveringLoop):
 
     _stop_when_done.__module__ = "asyncio.base_events"  # folded in `reorder` like the stock loop's own
 
+    def _rounds(self) -> None:
+        while not self._stopping:
+            self._round()
+
     def _round(self) -> None:
         if self._threadsafe:
             self._take_threadsafe()
         ready = self._ready
         if not ready or self._timers or self._free:
             self._deliver()
-        reorder = self._reorder
+        if self._reorder:
+            self._reordered_round()
+            return
         for _ in range(len(ready)):
             if not ready:
                 break
-            if reorder and len(ready) + len(self._timers) + len(self._free) > 1:
+            handle = ready.popleft()
+            if not handle._cancelled:
+                self._execute(handle)
+
+    def _reordered_round(self) -> None:
+        ready = self._ready
+        for _ in range(len(ready)):
+            if not ready:
+                break
+            if len(ready) + len(self._timers) + len(self._free) > 1:
                 handle = self._pick()
             else:
                 handle = ready.popleft()
             if handle._cancelled:
                 continue
             self._execute(handle)
-            if reorder and self._stopping:
+            if self._stopping:
                 break
 
     def _execute(self, handle: Handle) -> None:
         run = self.run
         proc = handle.proc
-        if run.count >= run.model.max_steps + (0 if run.judging else 2_000):
-            raise LoopStopped("livelock", f"{run.count} steps were made and the program did not end")
+        index = run.count
+        if index >= self._max_steps and (run.judging or index >= self._max_steps + UNJUDGED_STEPS):
+            raise LoopStopped("livelock", f"{index} steps were made and the program did not end")
         proc.steps += 1
         run.current = proc
-        run.index = run.count
-        run.count += 1
+        run.index = index
+        run.count = index + 1
         if run.judging:
             run.order.append((proc.key, handle.cause))
         recording = run.recording
-        guard.step_started = real_monotonic()
+        guard.step_started = BY_COUNT
         if recording:
             recorder.begin_step(proc.number, proc.steps)
+        args = handle.args
         try:
-            handle.context.run(handle.callback, *handle.args)
+            if not args:
+                handle.context.run(handle.callback)
+            else:
+                handle.context.run(handle.callback, *args)
         except (SystemExit, KeyboardInterrupt, LoopStopped):
             raise
         except BaseException as error:
@@ -210,10 +233,10 @@ class ControlledLoop(DeliveringLoop):
         self._free.clear()
 
     def get_debug(self) -> bool:
-        return self._debug
+        return False  # debug mode reads real clocks and formats every handle
 
     def set_debug(self, enabled: bool) -> None:
-        self._debug = False  # debug mode reads real clocks and formats every handle
+        return None
 
     def get_exception_handler(self) -> Any:
         return self._exception_handler

@@ -223,6 +223,8 @@ class PrimitiveWatch:
 
     def lock_order(self) -> tuple[LockOrderEdge, ...]:
         """Edges (first held, second asked for) of this run, among locks and semaphores of value 1."""
+        if not self._edges:
+            return ()
         involved = {
             r: None for first, wait, gates in self._edges.values() for r in (first.resource, wait.resource, *gates)
         }
