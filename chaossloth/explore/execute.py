@@ -216,8 +216,9 @@ class Executor:
 
     def _task_label(self, task: asyncio.Task[Any]) -> str:
         """Equal in every execution, unlike the names that asyncio counts up."""
-        loops = [self._loop, *self._extra]
-        proc = next((found for loop in loops if (found := loop.proc_of(task)) is not None), None)
+        proc = self._loop.proc_of(task)
+        if proc is None and self._extra:
+            proc = next((found for loop in self._extra if (found := loop.proc_of(task)) is not None), None)
         return proc.label if proc is not None else task.get_name()
 
     # ------------------------------------------------------------------ how it ended

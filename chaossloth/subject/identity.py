@@ -19,6 +19,7 @@ import sys
 import types
 import weakref
 from collections.abc import Hashable
+from functools import partial
 from typing import Any
 
 __all__ = ["Names", "OTHERS_EVERY_STEP"]
@@ -28,13 +29,6 @@ OTHERS_EVERY_STEP = 256  # up to so many held objects are checked after every st
 _CONTAINERS = (dict, list, set, collections.deque, bytearray)
 Key = Hashable
 Identity = tuple[Any, ...]
-
-
-class _Ref(weakref.ref[Any]):
-    """A weak reference that knows the address of what it referred to."""
-
-    __slots__ = ("address",)
-    address: int
 
 
 class Names:
@@ -57,7 +51,8 @@ class Names:
         self._addresses: dict[int, int] = {}
         self._variables: dict[tuple[int, str], int] = {}
         self._numbers: dict[Identity, int] = {}
-        self._refs: dict[int, _Ref] = {}
+        self._refs: dict[int, weakref.ref[Any]] = {}
+        self._forget = self.ids.pop
         self._held: dict[int, Any] = {}
         self._young: list[int] = []
         self._old: list[int] = []
@@ -79,6 +74,11 @@ class Names:
 
     def begin_step(self, proc: int, ordinal: int) -> None:
         self._proc, self._ordinal, self._created, self._seen = proc, ordinal, 0, 0
+
+    @property
+    def holds_any(self) -> bool:
+        """Whether `end_step` has anything to look at."""
+        return bool(self._young or self._old)
 
     def end_step(self) -> None:
         """Let go of held objects that nobody else refers to any more."""
@@ -195,9 +195,8 @@ class Names:
         self.ids[address] = number
         self._addresses[number] = address
         self.types[number] = type(o)
-        if type(o).__weakrefoffset__:
-            ref = self._refs[address] = _Ref(o, self._gone)
-            ref.address = address
+        if type(o).__weakrefoffset__:  # when it dies, C code alone takes its address out of `ids`
+            self._refs[address] = weakref.ref(o, partial(self._forget, address))
         else:  # lists, dicts, instances with __slots__, most iterators
             self._hold(o)
         return number
@@ -208,11 +207,6 @@ class Names:
             self._held[address] = o
             self._young.append(address)
 
-    def _gone(self, ref: weakref.ref[Any]) -> None:
-        assert isinstance(ref, _Ref)
-        self._refs.pop(ref.address, None)
-        self.ids.pop(ref.address, None)
-
     # -- reading
 
     def object(self, number: int) -> Any:
@@ -220,8 +214,10 @@ class Names:
         address = self._addresses.get(number, 0)
         if self.ids.get(address) != number:
             return None
-        ref = self._refs.get(address)
-        return ref() if ref is not None else self._held.get(address)
+        if address in self._held:
+            return self._held[address]
+        ref = self._refs.get(address)  # a dead one may be left of what was there before
+        return ref() if ref is not None else None
 
     def variable(self, number: int, name: str) -> types.CellType | None:
         return self._held.get(self._variables.get((number, name), 0))

@@ -65,7 +65,7 @@ LOOP_BOUNDARY = events.Handle._run.__code__
 class AccessRecorder(Protocol):
     """What the watch reports to; see `chaossloth.subject.record`."""
 
-    def add_sync(self, obj: Any, key: Any, mode: Mode) -> None: ...
+    def add_effects(self, obj: Any, effects: Effects, prefix: str = "") -> None: ...
     def add(self, obj: Any, key: Any, mode: Mode) -> None: ...
     def name_of(self, obj: Any) -> str | None: ...
 
@@ -115,6 +115,13 @@ class Wait:
     operation: str
     at: Position | None
     run: int
+
+
+_ASKED: Effects = (("queue", "update"), ("free", "read"))
+_GOT: Effects = (("free", "update"),)
+_GIVEN_UP: Effects = (("queue", "update"), ("free", "update"))
+_RELEASED: Effects = (("free", "update"),)
+_NOT_RELEASED: Effects = (("free", "read"),)
 
 
 def _outside_libraries(filename: str) -> bool:
@@ -269,7 +276,7 @@ class PrimitiveWatch:
 
     def created(self, obj: Any, parts: tuple[Part, ...], hidden: bool) -> None:
         """A primitive was constructed; `parts` are the primitives that it made for itself."""
-        resource = self._resources[id(obj)] = self._new_resource(obj, self.position(), born=True)
+        resource = self._resources[id(obj)] = self._new_resource(obj, self.position(3), born=True)
         resource.hidden = hidden  # a queue uses its event before its own constructor has ended
         for attribute, prefix, hidden in parts:
             self._adopt(obj, getattr(obj, attribute), prefix, hidden)
@@ -292,26 +299,25 @@ class PrimitiveWatch:
             return
         while resource.part_of is not None and (whole := resource.part_of()) is not None:
             obj, prefix, resource = whole, resource.prefix + prefix, self._resource(whole)
-        for key, mode in effects:
-            recorder.add_sync(obj, prefix + key, mode)
+        recorder.add_effects(obj, effects, prefix)
 
     def touch_items(self, queue: Any, mode: Mode) -> None:
         """Report an access to a queue's contents as data."""
         if self.recorder is not None:
             self.recorder.add(queue, "items", mode)
 
-    def begin(self, obj: Any, operation: str, effects: Effects) -> Wait:
-        """The current task asks for an operation that may suspend it."""
+    def begin(self, obj: Any, operation: str, effects: Effects, depth: int = 3) -> Wait:
+        """The current task asks for an operation that may suspend it. depth: see `position`."""
         self.touch(obj, effects)
         owner = self._current_owner()
-        wait = Wait(owner, self._resource(obj), operation, self.position(), self._run)
+        wait = Wait(owner, self._resource(obj), operation, self.position(depth), self._run)
         if owner is not None and not wait.resource.hidden:
             owner.waits.append(wait)
         return wait
 
     def begin_acquire(self, obj: Any) -> Wait:
         """As `begin`, and note the order of locks."""
-        wait = self.begin(obj, "acquire", (("queue", "update"), ("free", "read")))
+        wait = self.begin(obj, "acquire", _ASKED, 4)
         owner, resource = wait.owner, wait.resource
         if resource.hidden:
             return wait
@@ -334,7 +340,7 @@ class PrimitiveWatch:
 
     def acquired(self, wait: Wait) -> None:
         """The task got its permit."""
-        if self.end(wait, (("free", "update"),)) and wait.owner is not None and not wait.resource.hidden:
+        if self.end(wait, _GOT) and wait.owner is not None and not wait.resource.hidden:
             permit = Permit(wait.owner, wait.resource, wait.at)
             wait.resource.permits.append(permit)
             wait.owner.held.append(permit)
@@ -349,9 +355,12 @@ class PrimitiveWatch:
         permits.remove(permit)
         permit.owner.held.remove(permit)
 
-    def position(self) -> Position | None:
-        """Innermost subject frame of the running task, or None; ends where the loop begins."""
-        frame: FrameType | None = sys._getframe(2)
+    def position(self, depth: int = 2) -> Position | None:
+        """Innermost subject frame of the running task, or None; ends where the loop begins.
+
+        depth: how many frames above this one to start: those of the watch and its wrappers are not worth a look.
+        """
+        frame: FrameType | None = sys._getframe(depth)
         known = self._files
         while frame is not None and (code := frame.f_code) is not LOOP_BOUNDARY:
             kind = known.get(code.co_filename) or self._classify(code.co_filename)
@@ -453,16 +462,21 @@ def _instant(watch: PrimitiveWatch, done: Effects, refused: Effects = (), data: 
 
 
 def _release(watch: PrimitiveWatch) -> Wrap:
-    report = _instant(watch, (("free", "update"),), (("free", "read"),))
-
     def wrap(original: Any) -> Any:
         @functools.wraps(original)
         def release(self: Any) -> None:
-            original(self)
-            if watch.active:
-                watch.released(self)
+            if not watch.active:
+                original(self)
+                return
+            try:
+                original(self)
+            except BaseException:
+                watch.touch(self, _NOT_RELEASED)
+                raise
+            watch.released(self)
+            watch.touch(self, _RELEASED)
 
-        return functools.wraps(original)(report(release))
+        return release
 
     return wrap
 
@@ -477,7 +491,7 @@ def _acquire(watch: PrimitiveWatch) -> Wrap:
             try:
                 result = await original(self)
             except BaseException:
-                watch.end(wait, (("queue", "update"), ("free", "update")))
+                watch.end(wait, _GIVEN_UP)
                 raise
             watch.acquired(wait)
             return result
