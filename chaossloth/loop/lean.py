@@ -159,4 +159,3 @@ class LeanLoop(ControlledLoop):
                 except BaseException as error:
                     self._report(handle, error)
             handle = None  # type: ignore[assignment]  # it keeps its task alive
-

@@ -35,6 +35,8 @@ class Names:
     """Addresses to identities, and identities to what a person should read.
 
     ids: address -> identity number (1, 2, ...); read directly by the hooks.
+    proc, ordinal, made, met: the running step, and how many objects it has named as created and as seen so far.
+    young, old: addresses of held objects, those of this step and those of earlier ones.
     paths: identity number -> (parent number, key) on which it was first reached in this run, for display.
     """
 
@@ -54,13 +56,13 @@ class Names:
         self._refs: dict[int, weakref.ref[Any]] = {}
         self._forget = self.ids.pop
         self._held: dict[int, Any] = {}
-        self._young: list[int] = []
-        self._old: list[int] = []
+        self.young: list[int] = []
+        self.old: list[int] = []
         self._sweeps = 0
-        self._proc = 0
-        self._ordinal = 0
-        self._created = 0
-        self._seen = 0
+        self.proc = 0
+        self.ordinal = 0
+        self.made = 0
+        self.met = 0
 
     # -- runs and steps
 
@@ -68,27 +70,22 @@ class Names:
         """Forget every object (identity numbers stay what they were)."""
         for table in (self.ids, self.cells, self.paths, self._refs, self._held, self._addresses, self._variables):
             table.clear()
-        self._young.clear()
-        self._old.clear()
+        self.young.clear()
+        self.old.clear()
         self.begin_step(0, 0)
 
     def begin_step(self, proc: int, ordinal: int) -> None:
-        self._proc, self._ordinal, self._created, self._seen = proc, ordinal, 0, 0
-
-    @property
-    def holds_any(self) -> bool:
-        """Whether `end_step` has anything to look at."""
-        return bool(self._young or self._old)
+        self.proc, self.ordinal, self.made, self.met = proc, ordinal, 0, 0
 
     def end_step(self) -> None:
         """Let go of held objects that nobody else refers to any more."""
-        if self._young:
-            self._old.extend(self._sweep(self._young))
-            self._young.clear()
+        if self.young:
+            self.old.extend(self._sweep(self.young))
+            self.young.clear()
         self._sweeps += 1
-        if self._old and self._sweeps * OTHERS_EVERY_STEP >= len(self._old):
+        if self.old and self._sweeps * OTHERS_EVERY_STEP >= len(self.old):
             self._sweeps = 0
-            self._old = self._sweep(self._old)
+            self.old = self._sweep(self.old)
 
     def _sweep(self, addresses: list[int]) -> list[int]:
         held, alive = self._held, []
@@ -116,8 +113,8 @@ class Names:
             self.cells.pop(address, None)
         self._held.clear()
         self._variables.clear()
-        self._young.clear()
-        self._old.clear()
+        self.young.clear()
+        self.old.clear()
 
     # -- naming
 
@@ -126,8 +123,8 @@ class Names:
         known = self.ids.get(id(o))
         if known is not None:
             return known
-        self._created += 1
-        return self._enter(o, self.number((self._proc, self._ordinal, self._created, "new")))
+        self.made += 1
+        return self._enter(o, self.number((self.proc, self.ordinal, self.made, "new")))
 
     def reached(self, o: Any, parent: int, key: Key) -> int:
         """The identity of `o`, found at `key` of `parent`; the path also becomes its display name if it has none."""
@@ -148,8 +145,8 @@ class Names:
             return known
         symbol = self._symbol(o)
         if symbol is None:
-            self._seen += 1
-            symbol = (self._proc, self._ordinal, self._seen, "seen")
+            self.met += 1
+            symbol = (self.proc, self.ordinal, self.met, "seen")
         return self._enter(o, self.number(symbol))
 
     def fix(self, o: Any, identity: Identity) -> None:
@@ -169,8 +166,8 @@ class Names:
 
     def environment(self, function: str, names: tuple[str, ...], cells: tuple[types.CellType, ...]) -> None:
         """Name the closure variables of one activation of `function`."""
-        self._created += 1
-        number = self.number((self._proc, self._ordinal, self._created, "env"))
+        self.made += 1
+        number = self.number((self.proc, self.ordinal, self.made, "env"))
         self._labels[number] = function
         for name, cell in zip(names, cells, strict=True):
             self.cells[id(cell)] = (number, name)
@@ -205,7 +202,7 @@ class Names:
         address = id(o)
         if address not in self._held:
             self._held[address] = o
-            self._young.append(address)
+            self.young.append(address)
 
     # -- reading
 

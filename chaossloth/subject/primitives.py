@@ -297,6 +297,9 @@ class PrimitiveWatch:
         resource, prefix = self._resource(obj), ""
         if resource.hidden and not resource.prefix:
             return
+        if resource.part_of is None:
+            recorder.add_effects(obj, effects)
+            return
         while resource.part_of is not None and (whole := resource.part_of()) is not None:
             obj, prefix, resource = whole, resource.prefix + prefix, self._resource(whole)
         recorder.add_effects(obj, effects, prefix)
@@ -331,8 +334,11 @@ class PrimitiveWatch:
         if wait.run != self._run:
             return False
         owner = wait.owner
-        if owner is not None and wait in owner.waits:
-            owner.waits.remove(wait)
+        if owner is not None and owner.waits:
+            if owner.waits[-1] is wait:
+                owner.waits.pop()
+            elif wait in owner.waits:
+                owner.waits.remove(wait)
         obj = wait.resource.ref()
         if effects and obj is not None:
             self.touch(obj, effects)
@@ -350,9 +356,12 @@ class PrimitiveWatch:
         permits = self._resource(obj).permits
         if not permits:
             return
-        owner = self._current_owner()
-        permit = next((each for each in reversed(permits) if each.owner is owner), permits[0])
-        permits.remove(permit)
+        if len(permits) == 1:
+            permit = permits.pop()
+        else:
+            owner = self._current_owner()
+            permit = next((each for each in reversed(permits) if each.owner is owner), permits[0])
+            permits.remove(permit)
         permit.owner.held.remove(permit)
 
     def position(self, depth: int = 2) -> Position | None:

@@ -103,7 +103,8 @@ class Recorder:
 
     def begin_step(self, proc: int, ordinal: int) -> None:
         """What follows is done by step `ordinal` of `proc` (numbers that are equal in every execution)."""
-        self.names.begin_step(proc, ordinal)
+        names = self.names
+        names.proc, names.ordinal, names.made, names.met = proc, ordinal, 0, 0
         if self._raw or self._later:
             self._drop()
 
@@ -124,7 +125,7 @@ class Recorder:
         if self._unsettled:
             self._settle()
         names = self.names
-        if names.holds_any:
+        if names.young or names.old:
             names.end_step()
         raw = self._raw
         if not raw:
@@ -163,8 +164,9 @@ class Recorder:
         if self.enabled:
             number = self.names.ids.get(id(obj)) or self.names.seen(obj)
             site = _calling_site(4)  # its caller is the watch, called by a wrapper of asyncio's method
+            put = self.put
             for key, mode in effects:
-                self.put((number, prefix + key if prefix else key, _SYNC_BITS[mode], site))
+                put((number, prefix + key if prefix else key, _SYNC_BITS[mode], site))
 
     def created(self, obj: Any) -> None:
         """Name `obj` as made by the running step; for objects that the subject gets from code of ours."""
