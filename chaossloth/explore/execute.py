@@ -26,7 +26,6 @@ from chaossloth.explore.strategy import Deviate
 from chaossloth.liveness import describe_deadlock, detect_livelock, suspended_at
 from chaossloth.loop import controlled, real_io
 from chaossloth.loop.controlled import ControlledLoop
-from chaossloth.loop.lean import LeanLoop, fits
 from chaossloth.loop.run import Chooser, LoopStopped, Model, Run
 from chaossloth.loop.scheduling import SchedulingLoop
 from chaossloth.loop.virtual import sources
@@ -57,10 +56,22 @@ class Execution:
     """One execution: its schedule (as taken), outcome, and the raw material of its trace.
 
     schedule: made when it is asked for; few executions are ever told about. truncated: the step limit ended it under an
-    order that need not be fair; it says nothing. locks: how many it acquired.
+    order that need not be fair; it says nothing. pruned: the strategy left it before its end, as equivalent to another
+    or beyond the fairness bound. locks: how many it acquired.
     """
 
-    __slots__ = ("_schedule", "draws", "lock_order", "locks", "outcome", "run", "seed", "touched", "truncated")
+    __slots__ = (
+        "_schedule",
+        "draws",
+        "lock_order",
+        "locks",
+        "outcome",
+        "pruned",
+        "run",
+        "seed",
+        "touched",
+        "truncated",
+    )
 
     def __init__(
         self,
@@ -72,6 +83,7 @@ class Execution:
         lock_order: tuple[evidence.LockOrderEdge, ...],
         truncated: bool = False,
         locks: int = 0,
+        pruned: bool = False,
     ) -> None:
         """schedule: or the seed of one that is what `run` has taken."""
         made = isinstance(schedule, Schedule)
@@ -84,6 +96,7 @@ class Execution:
         self.lock_order = lock_order
         self.truncated = truncated
         self.locks = locks
+        self.pruned = pruned
 
     @property
     def schedule(self) -> Schedule:
@@ -95,7 +108,7 @@ class Execution:
 
     @property
     def failed(self) -> bool:
-        return not self.outcome.ok and not self.truncated
+        return not self.outcome.ok and not self.truncated and not self.pruned
 
 
 class _Policy(asyncio.DefaultEventLoopPolicy):
@@ -132,8 +145,7 @@ class Executor:
         self.real_io: set[str] = set()
         self.last_result: Any = None  # what the program returned; for comparisons made right after the run
         self._stale = False
-        self._full, self._lean = ControlledLoop(), LeanLoop()
-        self._loop: ControlledLoop = self._full
+        self._loop = ControlledLoop()
         self._extra: list[ControlledLoop] = []
         watch.task_name = self._task_label
 
@@ -158,11 +170,10 @@ class Executor:
         recorder.enabled, recorder.detail = run.recording, run.detail
         if watch.active:
             watch.start_run()
-        self._loop = loop = self._lean if fits(run) else self._full
-        loop.begin(run)
+        self._loop.begin(run)
         if self._extra:
             self._extra = []
-        sources.enter(lambda: run.now, lambda s: _advance(run, s), seed, self._loop.task_key)
+        sources.enter(run.read_clock, run.hold, seed, self._loop.task_key)
         real_io.start()
         try:
             outcome = self._judge(run, *self._run())
@@ -184,8 +195,10 @@ class Executor:
             self.unobservable |= recorder.unobservable
         if run.real_io:
             self.real_io |= run.real_io
-        truncated = run.ended is not None and run.ended.kind == "livelock" and run.model.label == "reorder"
-        return Execution(seed, outcome, run, draws, touched, watch.lock_order(), truncated, watch.locks_seen)
+        ended = run.ended.kind if run.ended is not None else ""
+        truncated = ended == "livelock" and run.model.label == "reorder"
+        edges, pruned = watch.lock_order(), ended == "pruned"
+        return Execution(seed, outcome, run, draws, touched, edges, truncated, watch.locks_seen, pruned)
 
     def _run(self) -> tuple[Any, BaseException | None]:
         try:
@@ -317,10 +330,6 @@ def display_names(run: Run) -> dict[str, str]:
     return {proc.key: proc.label if proc.is_task and proc.name in several else proc.name for proc in run.procs}
 
 
-def _advance(run: Run, seconds: float) -> None:
-    run.now += max(0.0, seconds)
-
-
 def run_alone(coro: Coroutine[Any, Any, Any], seed: int, record: bool = False) -> Any:
     """Run one coroutine by itself in stock order; its result or its exception. Another seed shifts the clock and
     stretches the timers, so that what was made from time differs between two runs.
@@ -330,13 +339,14 @@ def run_alone(coro: Coroutine[Any, Any, Any], seed: int, record: bool = False) -
     """
     run = Run(Model(max_steps=50_000), Deviate({}), recording=record)
     run.now = seed * 1000.7
+    run.clock = (0, run.now)
     run.stretch = 1.0 + (seed % 3) * 0.25
     loop = _ALONE
     loop.begin(run)
     watch.start_run()
     recorder.start_run()
     recorder.enabled, recorder.detail = record, False
-    sources.enter(lambda: run.now, lambda s: _advance(run, s), seed, loop.task_key)
+    sources.enter(run.read_clock, run.hold, seed, loop.task_key)
     try:
         return loop.run_until_complete(coro)
     finally:

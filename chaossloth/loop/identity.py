@@ -12,8 +12,6 @@ asyncio itself makes there to shut a loop down are not counted.
 
 from __future__ import annotations
 
-from typing import Any
-
 __all__ = ["ROOT", "UNHOOKED", "Identity", "callback", "child", "outside"]
 
 ROOT = "0"
@@ -39,21 +37,17 @@ class Identity:
     """A name with its number, kept over executions: what it creates is found by position, so no text is made twice.
 
     Without arguments: the root of a new tree, who runs while no step does. Numbers count from 1 in the order in which
-    the names of a tree were met. start, wakeup, yielded, called: what `Run.order` says of its steps.
-    spare: for the loop's use.
+    the names of a tree were met. ended: the recorder's number for the end of that task, 0 until it is asked for.
     """
 
-    __slots__ = ("_known", "called", "callbacks", "key", "number", "spare", "start", "tasks", "wakeup", "yielded")
+    __slots__ = ("_known", "callbacks", "ended", "key", "number", "tasks")
 
     def __init__(self, key: str = "", known: dict[str, Identity] | None = None) -> None:
         self._known = known = known if known is not None else {}
         known[key] = self
         self.key = key
         self.number = len(known)
-        self.spare: Any = None
-        self.start, self.wakeup, self.yielded, self.called = [
-            (key, cause) for cause in ("start", "wakeup", "yield", "callback")
-        ]
+        self.ended = 0
         self.tasks: list[Identity] = []
         self.callbacks: list[Identity] = []
 

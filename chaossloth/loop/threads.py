@@ -104,6 +104,8 @@ class ThreadingLoop(SchedulingLoop):
             current = run.current
             assert current is not None
             handle.creator, handle.cause = run.index, "external"
+            run.anchors += 1
+            handle.clock = (run.anchors, run.now)
             handle.proc = self._callback_proc(current, callback_name(handle.callback))
             self._ready.append(handle)
 
