@@ -86,9 +86,8 @@ class Execution:
         pruned: bool = False,
     ) -> None:
         """schedule: or the seed of one that is what `run` has taken."""
-        made = isinstance(schedule, Schedule)
-        self._schedule: Schedule | None = schedule if made else None
-        self.seed: int = schedule.seed if made else schedule
+        self._schedule: Schedule | None = schedule if isinstance(schedule, Schedule) else None
+        self.seed: int = schedule.seed if isinstance(schedule, Schedule) else schedule
         self.outcome = outcome
         self.run = run
         self.draws = draws

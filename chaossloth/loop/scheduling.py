@@ -41,7 +41,7 @@ def _type_of_first_step() -> type:
         return None
 
     coro = nothing()
-    task = asyncio.Task(coro, loop=Loop())
+    task = asyncio.Task(coro, loop=Loop())  # type: ignore[abstract]
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     coro.close()
     return found[0]
@@ -195,7 +195,7 @@ class SchedulingLoop(asyncio.AbstractEventLoop):
         handle.clock = clock = run.clock
         kind = type(callback)
         if kind is STEP or kind is types.BuiltinFunctionType and callback.__name__ == "task_wakeup":
-            task = callback.__self__
+            task = callback.__self__  # type: ignore[attr-defined]
         else:
             task = _stepped_task(callback) if kind not in _NAMED else None
             if task is None:

@@ -44,6 +44,9 @@ class Recorder:
     def add_effects(self, obj: Any, effects: Iterable[tuple[str, str]], prefix: str = "") -> None:
         self.sync.extend((self.name_of(obj) or type(obj).__name__, prefix + key, mode) for key, mode in effects)
 
+    def add_sync(self, obj: Any, key: str, mode: str) -> None:
+        self.add_effects(obj, ((key, mode),))
+
     def add(self, obj: Any, key: str, mode: str) -> None:
         self.data.append((self.name_of(obj) or type(obj).__name__, key, mode))
 
