@@ -94,7 +94,7 @@ class SearchResult:
         self.draws = max(self.draws, execution.draws)
         self.touched |= execution.touched
         self.capped = self.capped or run.capped
-        self.seeds.add(execution.schedule.seed)
+        self.seeds.add(execution.seed)
         self.signatures.add(signature(run.steps))
         self.lock_order.update(execution.lock_order)
         self.locks = max(self.locks, execution.locks)

@@ -10,9 +10,12 @@ import contextvars
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from chaossloth.evidence import DeadlockReport
+from chaossloth.loop.defaults import literal_defaults
+from chaossloth.loop.identity import Identity
 
 if TYPE_CHECKING:
     from chaossloth.loop.scheduling import SchedulingLoop
@@ -34,6 +37,7 @@ __all__ = [
     "Proc",
     "RawStep",
     "Run",
+    "for_people",
 ]
 
 MAX_STEPS = 20_000
@@ -76,14 +80,15 @@ START: Clock = (0, 0.0)
 class Proc:
     """A task or callback: its identity in every execution, and the counters from which its children's follow.
 
-    name: the task's given name, else its coroutine's; label: the same made unique, equal in every execution.
+    called: the name that the task was given, else the qualified name of its function; name: the same for people;
+    label: the same made unique, equal in every execution.
     """
 
     __slots__ = (
         "key",
         "given",
         "number",
-        "name",
+        "called",
         "ref",
         "tasks",
         "callbacks",
@@ -93,12 +98,14 @@ class Proc:
         "is_task",
         "clock",
         "last",
+        "identity",
     )
 
-    def __init__(self, key: str, number: int, name: str, is_task: bool, given: bool = False) -> None:
-        self.key = key
-        self.number = number
-        self.name = name
+    def __init__(self, identity: Identity, called: str, is_task: bool, given: bool = False) -> None:
+        self.identity = identity
+        self.key = identity.key
+        self.number = identity.number
+        self.called = called
         self.given = given
         self.is_task = is_task
         self.ref: weakref.ref[asyncio.Task[Any]] | None = None
@@ -112,8 +119,18 @@ class Proc:
         return self.is_task and "." not in self.key
 
     @property
+    def name(self) -> str:
+        return self.called if self.given else for_people(self.called)
+
+    @property
     def label(self) -> str:
         return self.name if self.given or "." not in self.key else f"{self.name} #{self.key.rpartition('.')[2]}"
+
+
+@lru_cache(4096)
+def for_people(qualname: str) -> str:
+    """A function's own name, without those around it; the driver of concurrent calls is the main task."""
+    return "main" if qualname.startswith("ConcurrentCalls.") else qualname.rpartition("<locals>.")[2]
 
 
 class Handle:
@@ -245,6 +262,7 @@ class RawStep:
     suspended: Any = None
 
 
+@literal_defaults
 @dataclass(slots=True)
 class Run:
     """All state of one execution; shared by the loops a synchronous subject may open one after another."""

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from chaossloth.loop.identity import callback as callback_identity
 from chaossloth.loop.run import Handle
 from chaossloth.loop.scheduling import SchedulingLoop, callback_name
 
@@ -108,10 +107,7 @@ class ThreadingLoop(SchedulingLoop):
             handle.creator, handle.cause = run.index, "external"
             run.anchors += 1
             handle.clock = (run.anchors, run.now)
-            current.callbacks += 1
-            handle.proc = self._proc(
-                callback_identity(current.key, current.callbacks), callback_name(handle.callback), False
-            )
+            handle.proc = self._callback_proc(current, callback_name(handle.callback))
             self._ready.append(handle)
 
     def _other_threads(self) -> bool:
