@@ -109,6 +109,8 @@ class ControlledLoop(DeliveringLoop):
             task.remove_done_callback(stop)
         if not task.done():
             raise RuntimeError("Event loop stopped before Future completed.")
+        if self.run.cancels is not None:
+            self.run.cancels.main_ended(self, task)
         return task.result()
 
     def _stop_when_done(self, future: asyncio.Future[Any]) -> None:
@@ -125,6 +127,8 @@ class ControlledLoop(DeliveringLoop):
         if not ready or self._timers or self._free:
             self._deliver()
         reorder = self._reorder
+        if self.run.cancels is not None:
+            self.run.cancels.round_begins(self.run.count)
         for _ in range(len(ready)):
             if not ready:
                 break
@@ -161,6 +165,8 @@ class ControlledLoop(DeliveringLoop):
             self._report(handle, error)
         if self._folded:
             self._call_folded()
+        if run.cancels is not None:
+            run.cancels.step_ended(self, handle)
         if recording:
             step = RawStep(proc, proc.steps, handle.creator, handle.cause, recorder.end_step())
             run.steps.append(step)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from chaossloth.evidence import DeadlockReport
 
 if TYPE_CHECKING:
+    from chaossloth.loop.cancelling import Injector
     from chaossloth.loop.scheduling import SchedulingLoop
 
 __all__ = [
@@ -201,6 +202,7 @@ class Run:
     deadlock: DeadlockReport | None = None
     ended: LoopStopped | None = None
     on_stop: Callable[[LoopStopped, SchedulingLoop], None] | None = None
+    cancels: Injector | None = None  # cancellations that the schedule adds, and the watch for where they could land
 
     def stopped_by(self, stopped: LoopStopped, loop: SchedulingLoop) -> None:
         """The first stop decides the outcome; what runs afterwards (the subject's own cleaning up) is not judged."""
