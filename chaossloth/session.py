@@ -13,15 +13,18 @@ from time import monotonic, perf_counter
 from typing import Any
 
 from chaossloth.causality import critical_accesses
+from chaossloth.diagnose.landing import diagnose_cancelled
 from chaossloth.diagnose.pair import diagnose
 from chaossloth.errors import ReplayDiverged, ToolError, UsageError
 from chaossloth.evidence import Label, as_json
+from chaossloth.explore.cancellation import Sweep, fields, words
 from chaossloth.explore.execute import Execution, Executor, Unsupported
 from chaossloth.explore.minimise import minimise
 from chaossloth.explore.schedule import parse_token
 from chaossloth.explore.search import Limits, Search, SearchResult, pct_floor
 from chaossloth.explore.strategy import Deviate
 from chaossloth.liveness import lock_order_cycles
+from chaossloth.loop.cancelling import Victims
 from chaossloth.loop.run import DEFAULT_BYPASS_BOUND, DEFAULT_STALL_S
 from chaossloth.subject.channel import progress
 
@@ -58,6 +61,7 @@ class Session:
         self._overrides: dict[str, str] = {}
         self._executor: Executor | None = None
         self._searches: dict[str, Search] = {}
+        self._sweep: Sweep | None = None
         self._failure: Execution | None = None
         self._last_report = 0.0
 
@@ -150,6 +154,35 @@ class Session:
             self._failure = result.failure
         return self._figures(result) | {"repeatable": self._repeatable(executor, result)}
 
+    def sweep(
+        self, label: Label, victims: str | None, double: bool, executions: int, seconds: float, seed: int
+    ) -> dict[str, Any]:
+        """Cancel at each suspension of each victim under one label; asked again for the same label, it goes on.
+
+        victims: pattern, None for the calls under test or the main task's own tasks. "bound" says what was covered.
+        """
+        executor = self._controlled()
+        if self._sweep is None:
+            self._sweep = Sweep(executor, self._victims(victims), seed, double)
+        sweep, limits = self._sweep, Limits(executions, perf_counter() + seconds)
+        try:
+            result = sweep.run(label, limits, self._tell_search)
+        except Unsupported as refused:
+            return {"unsupported": str(refused)} | self._figures(SearchResult(label))
+        chosen = f"victims {victims}" if victims is not None else self._usual_victims()
+        added = {"bound": words(sweep.result, chosen), "cancellation": fields(sweep.result)}
+        if result.failure is not None:
+            self._failure = result.failure
+        return self._figures(result) | added | {"repeatable": self._repeatable(executor, result)}
+
+    def _victims(self, pattern: str | None) -> Victims:
+        calls = getattr(self._controlled().program, "calls", None)
+        return Victims(pattern, frozenset(calls.labels) if calls is not None and pattern is None else frozenset())
+
+    def _usual_victims(self) -> str:
+        calls = getattr(self._controlled().program, "calls", None)
+        return "the calls under test" if calls is not None else "the tasks that the main task starts"
+
     @staticmethod
     def _repeatable(executor: Executor, result: SearchResult) -> bool:
         """Determinism check: the schedules at hand, executed again, take the path that they took."""
@@ -197,7 +230,8 @@ class Session:
     def reduce(self, seconds: float, times: int) -> dict[str, Any]:
         """Minimise the failure that was found, then reproduce it `times` times."""
         executor, failure = self._controlled(), self._known_failure()
-        best, spent = minimise(executor, failure, perf_counter() + seconds)
+        with executor.cancelling(failure.schedule.cancels):
+            best, spent = minimise(executor, failure, perf_counter() + seconds)
         self._failure = best
         return self._finding(executor, best, times) | {"executions": spent}
 
@@ -222,6 +256,7 @@ class Session:
             "same": same,
             "touched": sorted(touched),
             "extended": len(best.run.extended),
+            "needs_cancellation": bool(best.run.cancels is not None and best.run.cancels.landed),
         }
 
     def replay(self, token: str, times: int) -> dict[str, Any]:
@@ -229,9 +264,10 @@ class Session:
         schedule = parse_token(token)
         executor = self._controlled()
         try:
-            execution = executor.execute(
-                Deviate(dict(schedule.deviations), strict=True), executor.model(schedule.label), schedule.seed
-            )
+            if schedule.cancels:  # what ends by itself without a cancellation has to be known first
+                executor.victims = self._victims(None)
+                executor.execute(Deviate({}), executor.model("stock"), schedule.seed)
+            execution = executor.replay(schedule, strict=True)
         except Unsupported as refused:
             raise ReplayDiverged(str(refused)) from None
         ended = execution.run.ended
@@ -261,6 +297,8 @@ class Session:
 
     def diagnose(self, seconds: float, times: int) -> dict[str, Any]:
         executor, failure = self._controlled(), self._known_failure()
+        if failure.schedule.cancels:
+            return self._diagnose_cancelled(executor, failure, times)
         found = diagnose(executor, failure, perf_counter() + seconds, times)
         return {
             "kind": found.kind,
@@ -268,6 +306,19 @@ class Session:
             "passing": as_json(found.passing),
             "pair": as_json(critical_accesses(found.race, found.failing.steps)) if found.race else [],
             "sync": found.race.first.sync if found.race else False,
+            "verified": found.verified,
+            "executions": found.executions,
+        }
+
+    @staticmethod
+    def _diagnose_cancelled(executor: Executor, failure: Execution, times: int) -> dict[str, Any]:
+        found = diagnose_cancelled(executor, failure, times)
+        return {
+            "kind": "cancellation" if found.passing is not None else "always-fails",
+            "failing": as_json(found.failing),
+            "passing": as_json(found.passing),
+            "cancellations": as_json(found.cancellations),
+            "seen": {"handed": found.handed, "innocents": list(found.innocents), "died": as_json(found.died)},
             "verified": found.verified,
             "executions": found.executions,
         }
@@ -312,5 +363,5 @@ class Session:
     def operations(self) -> dict[str, Callable[..., Any]]:
         """What the command may ask for, by name."""
         asked: list[Callable[..., Any]] = [self.describe, self.triage, self.sample, self.search, self.reduce]
-        asked += [self.replay, self.diagnose, self.force]
+        asked += [self.sweep, self.replay, self.diagnose, self.force]
         return {operation.__name__: operation for operation in asked}

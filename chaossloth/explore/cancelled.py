@@ -23,8 +23,9 @@ from chaossloth.evidence import Frame, Outcome
 from chaossloth.loop.cancelling import TIMEOUTS, Injector, Landing, Victims
 from chaossloth.loop.run import Run
 from chaossloth.subject.primitives import watch
+from chaossloth.subject.running import error_text, innermost_own
 
-__all__ = ["deepest", "expected", "judge_result", "kept", "was_expired", "where_landed"]
+__all__ = ["deaths", "deepest", "expected", "judge_result", "kept", "was_expired", "where_landed"]
 
 CANCELLED_OK = "cancelled with a task that it waited for"
 
@@ -87,6 +88,25 @@ def _stray(cancels: Injector, is_subject: Callable[[str], bool]) -> Outcome:
     at = deepest(frames, is_subject)
     text = f"{name} is cancelled{_place(at)}, although only {cancels.landed[0].name} was: both waited for the same work"
     return Outcome(False, "exception", "CancelledError", text, at)
+
+
+def deaths(run: Run, is_subject: Callable[[str], bool]) -> list[tuple[str, str, str, int]]:
+    """(name, exception, file, line) of tasks and callbacks that ended by an exception nobody has looked at."""
+    found: list[tuple[str, BaseException]] = []
+    for proc in run.procs:
+        task = proc.ref() if proc.ref is not None else None
+        if task is not None and task.done() and not task.cancelled() and getattr(task, "_log_traceback", False):
+            error = task.exception()
+            if error is not None:
+                found.append((proc.label, error))
+    problems = [(str(p.get("message", "")).partition("\n")[0], p.get("exception")) for p in run.problems]
+    found += [(message, error) for message, error in problems if error is not None]
+    told = []
+    for name, error in found:
+        at = innermost_own(error.__traceback__, is_subject)
+        text = f"{type(error).__name__}: {error_text(error)}".removesuffix(": ")
+        told.append((name, text, at.file if at is not None else "", at.line if at is not None else 0))
+    return told
 
 
 def where_landed(landing: Landing, is_subject: Callable[[str], bool]) -> Frame | None:

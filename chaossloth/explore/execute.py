@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from chaossloth import evidence
 from chaossloth.errors import ToolError
 from chaossloth.evidence import Outcome
-from chaossloth.explore.cancelled import judge_result, kept, was_expired
+from chaossloth.explore.cancelled import deaths, judge_result, kept, was_expired
 from chaossloth.explore.schedule import Schedule, checksum
 from chaossloth.explore.strategy import Deviate
 from chaossloth.liveness import describe_deadlock, detect_livelock, suspended_at
@@ -218,6 +218,8 @@ class Executor:
         outcome = self._first_judgement(run, result, error)
         if outcome.ok:
             outcome = self._unretrieved(run) or self._left_behind(run) or outcome
+        if run.cancels is not None and run.detail:
+            run.cancels.died = deaths(run, self.is_subject)
         if self.program.kind != "sync" and not self._loop.is_closed():
             self._loop.drain()
         return outcome

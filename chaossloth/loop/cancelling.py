@@ -128,6 +128,7 @@ class Injector:
         self.plan = plan
         self.landed: list[Landing] = []
         self.stray: list[tuple[str, Frames]] = []  # (name, where it last waited) of innocents that were cancelled
+        self.died: list[tuple[str, str, str, int]] = []  # filled in by who judges the end of a run in detail
         self.places_after: list[Place] = []  # suspensions of the victim after its cancellation
         self.main_cancelled = False  # the main task ended by a cancellation that nobody asked of it
         self.after_main = False
