@@ -29,6 +29,8 @@ No task is held: identities and weak references only.
 from __future__ import annotations
 
 import asyncio
+import heapq
+import re
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -48,6 +50,8 @@ KINDS = "xztu"
 LATER = "zu"
 TIMEOUTS = "tu"
 MORE_STEPS = 2_000
+
+_COUNTED = re.compile(r"Task-\d+")  # asyncio's own names
 
 Frames = list[tuple[str, int, str]]
 Place = tuple[str, int]  # (identity of a task, number of its steps so far)
@@ -153,8 +157,10 @@ class Injector:
         if not run.judging:
             return
         for new in run.procs[self._known :]:
-            if new.is_task and new is not proc:
-                self._suspended(loop, new)
+            if new.is_task:
+                _take_name(new)
+                if new is not proc:
+                    self._suspended(loop, new)
         self._known = len(run.procs)
         if proc.is_task:
             task = proc.ref() if proc.ref is not None else None
@@ -261,7 +267,7 @@ class Injector:
             task.cancel()
             return
         loop._timers.remove(timer)
-        _heapify(loop._timers)
+        heapq.heapify(loop._timers)
         loop.run.now = max(loop.run.now, timer.deadline)
         try:
             timer.context.run(timer.callback, *timer.args)
@@ -281,10 +287,11 @@ class Injector:
             self.stray.append((proc.label, self._stood.get(proc.key, [])))
 
 
-def _heapify(timers: list[Handle]) -> None:
-    import heapq
-
-    heapq.heapify(timers)
+def _take_name(proc: Proc) -> None:
+    """`asyncio.create_task` of Python 3.11 gives a task its name only when the loop has made it."""
+    task = proc.ref() if proc.ref is not None and not proc.given else None
+    if task is not None and not _COUNTED.fullmatch(task.get_name()):
+        proc.name, proc.given = task.get_name(), True
 
 
 def _reached(task: asyncio.Task[Any]) -> Iterator[Any]:
