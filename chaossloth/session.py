@@ -24,7 +24,7 @@ from chaossloth.explore.schedule import parse_token
 from chaossloth.explore.search import Limits, Search, SearchResult, pct_floor
 from chaossloth.explore.strategy import Deviate
 from chaossloth.liveness import lock_order_cycles
-from chaossloth.loop.cancelling import Victims
+from chaossloth.loop.cancelling import TIMEOUTS, Victims
 from chaossloth.loop.run import DEFAULT_BYPASS_BOUND, DEFAULT_STALL_S
 from chaossloth.subject.channel import progress
 
@@ -323,16 +323,28 @@ class Session:
             "executions": found.executions,
         }
 
-    def force(self, times: int) -> dict[str, Any]:
-        """The failing order on the stock loop, with delays at awaits (labels stock and latency)."""
+    def force(self, times: int) -> dict[str, Any] | None:
+        """The failing order on the stock loop, with delays at awaits (labels stock and latency).
+
+        None where the stock loop cannot show it: a timeout that fires early, or what is only seen after the main task.
+        """
         from chaossloth.force import StockPlan, force
 
         failure = self._known_failure()
+        injector = failure.run.cancels
+        if injector is not None and (
+            injector.after_main
+            or (injector.stray and failure.outcome.exception == "CancelledError")
+            or failure.outcome.failure == "leak"
+            or any(cancel.kind in TIMEOUTS for cancel in injector.plan)
+        ):
+            return None
         plan = StockPlan(
             seed=failure.schedule.seed if failure.draws else None,
             timers=tuple(tuple(group) for group in failure.run.groups),
             yields=frozenset(failure.run.extended),
             stalls=tuple((key, ordinal, seconds * 1e6) for key, ordinal, seconds in failure.run.stalls),
+            cancels=tuple((c.victim, c.step, c.kind) for c in failure.schedule.cancels),
         )
         program = self._fresh_plain()
         return as_json(force(program, plan, times=times, is_subject=self._subject.is_subject))  # type: ignore[no-any-return]

@@ -282,7 +282,7 @@ class _Investigator(Context):
         if finding.label == "reorder":
             return
         self.observer.progress("forcing the order on the stock loop", None, None)
-        stock = decode(Forced, self._call("force", times=FORCED_RUNS))
+        stock = decode(Forced | None, self._call("force", times=FORCED_RUNS))
         self._finding(forced={**finding.forced, "stock": stock})
 
     def _liveness(self) -> None:
