@@ -261,7 +261,7 @@ class _ForcedRun(StockRun):
             self.current.callbacks += 1
             return run_in_executor(executor, function, *args)
 
-        loop.create_task = created  # type: ignore[method-assign, assignment]
+        loop.create_task = created  # type: ignore[method-assign]
         loop.call_soon = identified  # type: ignore[method-assign, assignment]
         loop.call_at = self._call_at  # type: ignore[method-assign, assignment]
         loop.run_in_executor = counted  # type: ignore[method-assign, assignment]
@@ -412,7 +412,8 @@ class _Cancels:
 
     def __call__(self) -> None:
         run, task = self._run, self._task()
-        if task is None or task.done() or task.get_coro().actor.steps != self._step:  # type: ignore[union-attr]
+        delegate: Any = task.get_coro() if task is not None else None
+        if task is None or task.done() or delegate.actor.steps != self._step:
             return
         outer, run.current = run.current, self._actor
         run.cancelled.append(task.get_name())

@@ -16,7 +16,7 @@ from chaossloth.causality import critical_accesses
 from chaossloth.diagnose.landing import diagnose_cancelled
 from chaossloth.diagnose.pair import diagnose
 from chaossloth.errors import ReplayDiverged, ToolError, UsageError
-from chaossloth.evidence import Label, as_json
+from chaossloth.evidence import Forced, Label, as_json
 from chaossloth.explore.cancellation import Sweep, fields, words
 from chaossloth.explore.execute import Execution, Executor, Unsupported
 from chaossloth.explore.minimise import minimise
@@ -40,6 +40,7 @@ class _Fresh:
     def __init__(self, program: Any, refresh: Callable[[], Any]) -> None:
         self.kind = program.kind
         self.judge = program.judge
+        self.judge_cancelled = program.judge_cancelled
         self._program = program
         self._refresh = refresh
 
@@ -323,10 +324,10 @@ class Session:
             "executions": found.executions,
         }
 
-    def force(self, times: int) -> dict[str, Any] | None:
+    def force(self, times: int) -> dict[str, Any]:
         """The failing order on the stock loop, with delays at awaits (labels stock and latency).
 
-        None where the stock loop cannot show it: a timeout that fires early, or what is only seen after the main task.
+        No runs where the stock loop cannot show it: a timeout that fires early, what is only seen after the main task.
         """
         from chaossloth.force import StockPlan, force
 
@@ -338,7 +339,7 @@ class Session:
             or failure.outcome.failure == "leak"
             or any(cancel.kind in TIMEOUTS for cancel in injector.plan)
         ):
-            return None
+            return as_json(Forced(0, 0))  # type: ignore[no-any-return]
         plan = StockPlan(
             seed=failure.schedule.seed if failure.draws else None,
             timers=tuple(tuple(group) for group in failure.run.groups),

@@ -5,7 +5,8 @@ Asked in this order; each name rests on something seen:
     shared-work-cancelled  the cancellation went through work that others waited for, and took them along
     leaked-permit          the victim ended with a lock or semaphore, or the future on which it waited had been resolved
                            with None and it never ran on: what was handed over is lost
-    lost-item              the same with a value handed over; or a queue waits for a `task_done` of what the victim took
+    lost-item              the same with a value handed over; or a queue waits for a `task_done` of what the victim
+                           took; or the victim had just taken an item from a queue
     stranded-waiter        the others wait for ever and none of the above is seen
     desynchronised-replies where the victim would have taken its own entry back from a container, another task takes it
     partial-effect         the victim changed something and was ended before it touched that again, as it does in the
@@ -19,6 +20,7 @@ where two traces tell which location that is.
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -37,6 +39,7 @@ PATTERNS = (
     "unclassified",
 )
 Pair = tuple[Touch, Touch]
+_NUMBER = re.compile(r"-?[\d.e+-]+|None|True|False")  # a counter holds nobody's entry
 
 
 def classify_cancelled(
@@ -54,6 +57,9 @@ def classify_cancelled(
     victim = failing.steps[last.step].proc.rpartition("c")[0]
     broken = _broken(failing, passing, victim, last.step) if passing is not None else None
     pattern, what = _named(failing, last, seen, deadlock, broken)
+    taken = _taken(failing, victim, last.step) if pattern == "unclassified" else None
+    if taken is not None:
+        pattern, what = "lost-item", f"It took an item from {taken[0]} ({taken[1]}) and does nothing more with it."
     story = f"{last.task} is {where}. {what}"
     for name, error, file, line in _deaths(seen):
         story += f" {name} dies of {error}{f' at {os.path.basename(file)}:{line}' if file else ''}, and nobody looks."
@@ -88,8 +94,8 @@ def _named(
     innocents = seen.get("innocents")
     if isinstance(innocents, (list, tuple)) and innocents:
         return "shared-work-cancelled", (
-            f"The cancellation goes on through the work that it waits for, and {innocents[0]} waits for that too: it is "
-            "cancelled as well."
+            f"The cancellation goes on through the work that it waits for, and {innocents[0]} waits for that too: "
+            "it is cancelled as well."
         )
     if outcome.failure == "leak":
         return "leaked-permit", f"{outcome.message[:1].upper()}{outcome.message[1:]}."
@@ -146,13 +152,25 @@ def _broken(failing: Trace, passing: Trace, victim: str, at: int) -> tuple[Pair,
         others = [t for t in others if t.order > own[-1].order]
         if not others:
             continue
-        taken = not extra and others[0].writes and bool(_lines(others[:1]) & missing)
+        taking = [t for t in others if t.writes and _lines([t]) & missing]
+        taken = bool(taking) and not extra and not _NUMBER.fullmatch(own[-1].value or "")
         kind = "extra" if extra else "taken" if taken else "missing"
-        found.append(({"taken": 0, "extra": 1, "missing": 2}[kind], others[0].order, (own[-1], others[0]), kind))
+        other = taking[0] if taken else others[0]
+        found.append(({"taken": 0, "extra": 1, "missing": 2}[kind], other.order, (own[-1], other), kind))
     if not found:
         return None
     _, _, pair, kind = min(found, key=lambda each: each[:2])
     return pair, kind
+
+
+def _taken(failing: Trace, victim: str, at: int) -> tuple[str, str] | None:
+    """(queue, place) where the victim's last step before `at` took an item."""
+    own = [step for step in failing.steps[:at] if step.proc == victim]
+    for access in own[-1].accesses if own else ():
+        if access.name.endswith(".items") and access.mode == "update" and not access.sync and access.stack:
+            top = access.stack[0]
+            return access.name.removesuffix(".items"), f"{os.path.basename(top.file)}:{top.line}"
+    return None
 
 
 def _lines(touches: Sequence[Touch]) -> Counter[tuple[str, int, str]]:

@@ -1,10 +1,10 @@
 """The cancellation sweep: one cancel at each suspension of each victim, under the orders that matter.
 
 Where a victim can be cancelled is not known beforehand: runs show it (`Victims.places`). The run without a cancellation
-comes first, and its orders are searched beside the others; any run may add places. For each place and each way of arriving (`loop.cancelling`) there
-is one `Search` over the orders of the other events; they take turns, cheap breadth first: every place in stock order,
-then two executions each, then four, ... so that a fault that needs no particular order is met before any order is tried
-at one place only. Labels come in the order of the main search.
+comes first, and its orders are searched beside the others; any run may add places. For each place and each way of
+arriving (`loop.cancelling`) there is one `Search` over the orders of the other events. They take turns, cheap breadth
+first: every place in stock order, then two executions each, then four, ... so that a fault that needs no particular
+order is met before many orders are tried at one place. Labels come in the order of the main search.
 
 With `double`, a victim that is suspended again after its cancellation (in its `finally`, in an `except`) is cancelled
 there a second time. Two different victims are never cancelled in one execution.

@@ -1,13 +1,13 @@
 """How an execution with cancellations is judged: the victim's own end is no failure, everything else must survive.
 
-    the main task raises          CancelledError that nobody asked of it, or the TimeoutError of a timeout that was fired:
-                                  it awaited the victim, so "ok: cancelled"; anything else is judged as ever
-    a task shared with the victim is cancelled with it, and takes an innocent one along: failure (`Injector.stray`)
-    concurrent calls              the cancelled call may have taken effect or not: allowed are the sequential outcomes of
-                                  all calls, its result left out, and those of the others without it
-    the victim ended and kept     a lock or a permit that it gives back where nothing is cancelled: nobody can have it any
-                                  more, also where nobody has asked yet: failure
-    a victim, or who waited for it, died of the TimeoutError of a timeout that was fired: no failure
+    the main task raises   CancelledError that nobody asked of it, or the TimeoutError of a timeout that was fired: it
+                           awaited the victim, so "ok: cancelled"; anything else is judged as ever
+    shared work            is cancelled with the victim and takes an innocent task along: failure (`Injector.stray`)
+    concurrent calls       the cancelled call may have taken effect or not: allowed are the sequential outcomes of all
+                           calls, its result left out, and those of the others without it
+    the victim ended with  a lock or a permit that it gives back where nothing is cancelled: nobody can have it any more,
+                           also where nobody has asked for it yet: failure
+    a task died            of the TimeoutError of a timeout that was fired: no failure
 
 Whatever does not depend on the cancellation (an invariant of the scenario, a deadlock, an exception that nobody
 retrieves) is judged by the executor.

@@ -28,9 +28,7 @@ __all__ = ["Schedule", "checksum", "parse_token"]
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _LETTER: dict[str, Label] = {"s": "stock", "l": "latency", "r": "reorder"}
 _CANCEL = re.compile(rf"\+([0-9.c]+)([{KINDS}])([0-9a-z]+)")
-_TOKEN = re.compile(
-    rf"([slr])([0-9a-z]+)((?:-[0-9a-z]+\.[0-9a-z]+)*)((?:\+[0-9.c]+[{KINDS}][0-9a-z]+)*):([0-9a-z]+)"
-)
+_TOKEN = re.compile(rf"([slr])([0-9a-z]+)((?:-[0-9a-z]+\.[0-9a-z]+)*)((?:\+[0-9.c]+[{KINDS}][0-9a-z]+)*):([0-9a-z]+)")
 
 
 def _base36(number: int) -> str:

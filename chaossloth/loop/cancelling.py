@@ -145,6 +145,7 @@ class Injector:
         self._limit = 0
         self._inside: weakref.WeakSet[Any] = weakref.WeakSet()
         self._stood: dict[str, Frames] = {}
+        self._by_themselves: set[str] = set()  # tasks that ended, and not by a cancellation
 
     # ------------------------------------------------------------------ what the loop tells
 
@@ -168,8 +169,8 @@ class Injector:
                 self._ended(task, handle)
             elif task is not None:
                 self._suspended(loop, proc)
-                if self._victims.matches(proc):
-                    recorder.add_sync(task, "cancel", "read")  # before or after this step: an order that counts
+            if task is not None and self._victims.matches(proc):
+                recorder.add_sync(task, "cancel", "read")  # before or after this step: an order that counts
         if self.after_main and (run.count >= self._limit or not self.awaited(loop)):
             self.cut = run.count >= self._limit
             loop.stop()
@@ -180,9 +181,7 @@ class Injector:
         if not run.judging or self.after_main or not isinstance(task, asyncio.Task):
             return
         if not self.plan:
-            done = [(proc, proc.ref()) for proc in run.procs if proc.is_task and proc.ref is not None]
-            alive = {proc.key for proc, each in done if each is not None and (not each.done() or each.cancelled())}
-            self._victims.finished |= {proc.key for proc in run.procs if proc.is_task} - alive
+            self._victims.finished |= self._by_themselves
             return
         timed_out = any(landing.cancel.kind in TIMEOUTS for landing in self.landed)
         self.main_cancelled = bool(self.landed) and task.cancelled() and not task.cancelling()
@@ -210,7 +209,7 @@ class Injector:
             return
         place = (proc.key, proc.steps)
         if self._inside:
-            self._stood[proc.key] = _frames(task)
+            self._stood[proc.key] = _frames(task)  # of those that took part at the landing it is known from then
         victim = self._victims.matches(proc)
         if victim:
             if any(landing.cancel.victim == proc.key for landing in self.landed):
@@ -263,6 +262,10 @@ class Injector:
             self._inside.add(inner)
             recorder.add_sync(inner, "cancel" if isinstance(inner, asyncio.Task) else "done", "write")
         recorder.add_sync(task, "cancel", "write")
+        for other in loop.unfinished():
+            known = loop.proc_of(other)
+            if known is not None:
+                self._stood[known.key] = _frames(other)
         if timer is None:
             task.cancel()
             return
@@ -278,6 +281,8 @@ class Injector:
 
     def _ended(self, task: asyncio.Task[Any], handle: Handle) -> None:
         proc = handle.proc
+        if not task.cancelled():
+            self._by_themselves.add(proc.key)
         if not self._inside or not task.cancelled() or task.cancelling() or not handle.args:
             return
         if proc.key in {landing.cancel.victim for landing in self.landed}:

@@ -282,13 +282,14 @@ class _Investigator(Context):
         if finding.label == "reorder":
             return
         self.observer.progress("forcing the order on the stock loop", None, None)
-        stock = decode(Forced | None, self._call("force", times=FORCED_RUNS))
-        self._finding(forced={**finding.forced, "stock": stock})
+        stock = decode(Forced, self._call("force", times=FORCED_RUNS))
+        self._finding(forced={**finding.forced, "stock": stock if stock.runs else None})
 
     def _liveness(self) -> None:
         with self._phase(4):
             cycles = decode(
-                tuple[tuple[LockOrderEdge, ...], ...], [c for f in (*self.figures.values(), *self.swept.values()) for c in f["lock_cycles"]]
+                tuple[tuple[LockOrderEdge, ...], ...],
+                [c for f in (*self.figures.values(), *self.swept.values()) for c in f["lock_cycles"]],
             )
             executions = sum(f["executions"] for f in self.figures.values())
             finding = self.found

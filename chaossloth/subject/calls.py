@@ -314,9 +314,7 @@ class ConcurrentCalls:
         serial.orders = len(orders) + self.serial.orders
         return serial
 
-    def _run_order(
-        self, run: Runner, order: Sequence[int], seed: int, missing: int | None = None
-    ) -> _SerialRun | None:
+    def _run_order(self, run: Runner, order: Sequence[int], seed: int, missing: int | None = None) -> _SerialRun | None:
         try:
             result: _SerialRun = run(self._sequential(order, missing), seed)
         except (MemoryError, ChaosSlothError):

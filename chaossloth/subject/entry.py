@@ -93,7 +93,6 @@ class Program:
             return self.serial.judge(result.flat, result.raised)
         return Outcome(ok=True)
 
-
     def judge_cancelled(self, result: Any, cancelled: frozenset[str]) -> Outcome:
         """How an execution of "calls" ended in which the calls labelled `cancelled` were cancelled.
 
