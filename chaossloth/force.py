@@ -346,8 +346,9 @@ class _ForcedRun(StockRun):
     def suspended(self, delegate: Any, yielded: Any) -> Any:
         if self._cancels:
             task = asyncio.current_task()
-            if task is not None and task.get_coro() is delegate:
-                self._cancel_at(task, delegate.actor.identity, delegate.actor.steps)
+            stepped: Any = task.get_coro() if task is not None else None
+            if task is not None and stepped is delegate:
+                self._cancel_at(task, stepped.actor.identity, stepped.actor.steps)
         if yielded is None:
             actor: Actor = delegate.actor
             actor.yields += 1

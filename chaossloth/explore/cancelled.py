@@ -5,8 +5,8 @@
     shared work            is cancelled with the victim and takes an innocent task along: failure (`Injector.stray`)
     concurrent calls       the cancelled call may have taken effect or not: allowed are the sequential outcomes of all
                            calls, its result left out, and those of the others without it
-    the victim ended with  a lock or a permit that it gives back where nothing is cancelled: nobody can have it any more,
-                           also where nobody has asked for it yet: failure
+    the victim ended with  a lock or a permit that it gives back where nothing is cancelled: nobody can have it any
+                           more, also where nobody has asked for it yet: failure
     a task died            of the TimeoutError of a timeout that was fired: no failure
 
 Whatever does not depend on the cancellation (an invariant of the scenario, a deadlock, an exception that nobody
