@@ -63,6 +63,7 @@ class Session:
         self._executor: Executor | None = None
         self._searches: dict[str, Search] = {}
         self._sweep: Sweep | None = None
+        self._swept: tuple[str | None, bool] | None = None  # victims, double: of the sweep that was asked for
         self._failure: Execution | None = None
         self._last_report = 0.0
 
@@ -163,6 +164,7 @@ class Session:
         victims: pattern, None for the calls under test or the main task's own tasks. "bound" says what was covered.
         """
         executor = self._controlled()
+        self._swept = (victims, double)
         if self._sweep is None:
             self._sweep = Sweep(executor, self._victims(victims), seed, double)
         sweep, limits = self._sweep, Limits(executions, perf_counter() + seconds)

@@ -98,7 +98,7 @@ def _named(
             "it is cancelled as well."
         )
     if outcome.failure == "leak":
-        return "leaked-permit", f"{outcome.message[:1].upper()}{outcome.message[1:]}."
+        return "leaked-permit", f"In the end, {outcome.message}."
     if last.state == "woken" and seen.get("handed") is not None:
         if seen["handed"] == "NoneType":
             return "leaked-permit", "What was handed over with the wake-up is not taken and not given back."
@@ -116,7 +116,7 @@ def _stuck(deadlock: DeadlockReport | None, broken: tuple[Pair, str] | None) -> 
     edges = deadlock.cycle if deadlock is not None else ()
     if any(edge.operation == "Queue.join" for edge in edges):
         return "lost-item", "An item that it took is never marked done, so the queue is never seen as worked off."
-    sentence = f" {deadlock.sentence[:1].upper()}{deadlock.sentence[1:]}." if deadlock is not None else ""
+    sentence = f" In the end, {deadlock.sentence}." if deadlock is not None else ""
     return "stranded-waiter", (_changed(broken) if broken is not None else "Others wait for ever.") + sentence
 
 

@@ -195,6 +195,9 @@ class _Investigator(Context):
             seed=self.options.seed,
         )
         self.swept[label] = figures
+        if not figures.get("cancellation", {"tasks": [""]})["tasks"]:
+            named = f"no task matches --victims {self.options.victims}" if self.options.victims else "no task to cancel"
+            self._note(f"{named}: nothing was cancelled")
         return figures
 
     def _search(self, label: Label, executions: int, seconds: float) -> dict[str, Any]:
@@ -232,6 +235,7 @@ class _Investigator(Context):
         finding = self.found
         assert finding is not None
         if self.diagnosed["kind"] == "cancellation":
+            self._finding(cancellations=decode(tuple[Cancellation, ...], self.diagnosed["cancellations"]))
             self._confirm_on_stock()
             return
         # Concurrent calls whose outcome no sequential order has are a race by definition: a sequential order passes.
@@ -337,15 +341,15 @@ class _Investigator(Context):
     ) -> None:
         from chaossloth.diagnose.cancelled import classify_cancelled
 
-        landed = decode(tuple[Cancellation, ...], answer["cancellations"])
         self.failing, self.sources = failing, self._sources(failing)
-        pattern, explanation, pair = classify_cancelled(failing, passing, landed, answer["seen"], finding.deadlock)
+        pattern, explanation, pair = classify_cancelled(
+            failing, passing, finding.cancellations, answer["seen"], finding.deadlock
+        )
         self._finding(
             pattern=pattern,
             explanation=explanation,
             critical_pair=pair,
             pair_verified=answer["verified"],
-            cancellations=landed,
             trace={"failing": failing.steps, "passing": passing.steps if passing else ()},
         )
 
