@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Coroutine, Mapping
 from time import monotonic, perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chaossloth.causality import critical_accesses
 from chaossloth.diagnose.landing import diagnose_cancelled
@@ -28,7 +28,10 @@ from chaossloth.loop.cancelling import TIMEOUTS, Victims
 from chaossloth.loop.run import DEFAULT_BYPASS_BOUND, DEFAULT_STALL_S
 from chaossloth.subject.channel import progress
 
-__all__ = ["Session"]
+if TYPE_CHECKING:
+    from chaossloth.force import StockPlan
+
+__all__ = ["Session", "stock_plan"]
 
 _REPORT_EVERY_S = 0.1
 _TRIAGE: Mapping[Label, int] = {"stock": 4, "latency": 6, "reorder": 12}
@@ -329,26 +332,13 @@ class Session:
     def force(self, times: int) -> dict[str, Any]:
         """The failing order on the stock loop, with delays at awaits (labels stock and latency).
 
-        No runs where the stock loop cannot show it: a timeout that fires early, what is only seen after the main task.
+        No runs where `stock_plan` has none.
         """
-        from chaossloth.force import StockPlan, force
+        from chaossloth.force import force
 
-        failure = self._known_failure()
-        injector = failure.run.cancels
-        if injector is not None and (
-            injector.after_main
-            or (injector.stray and failure.outcome.exception == "CancelledError")
-            or failure.outcome.failure == "leak"
-            or any(cancel.kind in TIMEOUTS for cancel in injector.plan)
-        ):
+        plan = stock_plan(self._known_failure())
+        if plan is None:
             return as_json(Forced(0, 0))  # type: ignore[no-any-return]
-        plan = StockPlan(
-            seed=failure.schedule.seed if failure.draws else None,
-            timers=tuple(tuple(group) for group in failure.run.groups),
-            yields=frozenset(failure.run.extended),
-            stalls=tuple((key, ordinal, seconds * 1e6) for key, ordinal, seconds in failure.run.stalls),
-            cancels=tuple((c.victim, c.step, c.kind) for c in failure.schedule.cancels),
-        )
         program = self._fresh_plain()
         return as_json(force(program, plan, times=times, is_subject=self._subject.is_subject))  # type: ignore[no-any-return]
 
@@ -380,3 +370,28 @@ class Session:
         asked: list[Callable[..., Any]] = [self.describe, self.triage, self.sample, self.search, self.reduce]
         asked += [self.sweep, self.replay, self.diagnose, self.force]
         return {operation.__name__: operation for operation in asked}
+
+
+def stock_plan(failure: Execution) -> StockPlan | None:
+    """The failing schedule as the stock loop needs it; None where that loop cannot show the failure.
+
+    That is so for a timeout that fires early, for what is seen only after the main task has ended by the cancellation,
+    and for what only a look at the end of the run tells (a permit that is kept, an innocent that was cancelled).
+    """
+    from chaossloth.force import StockPlan
+
+    run, injector = failure.run, failure.run.cancels
+    if injector is not None and (
+        injector.after_main
+        or (injector.stray and failure.outcome.exception == "CancelledError")
+        or (injector.landed and failure.outcome.failure == "leak")
+        or any(cancel.kind in TIMEOUTS for cancel in injector.plan)
+    ):
+        return None
+    return StockPlan(
+        seed=failure.schedule.seed if failure.draws else None,
+        timers=tuple(tuple(group) for group in run.groups),
+        yields=frozenset(run.extended),
+        stalls=tuple((key, ordinal, seconds * 1e6) for key, ordinal, seconds in run.stalls),
+        cancels=tuple((cancel.victim, cancel.step, cancel.kind) for cancel in failure.schedule.cancels),
+    )

@@ -176,7 +176,11 @@ def _found(inv: Investigation, finding: Finding) -> str:
 def _needed(finding: Finding) -> str:
     if finding.cancellations and all(each.kind == "timeout" for each in finding.cancellations):
         return "needs a timeout"
-    return "needs a cancellation" if len(finding.cancellations) < 2 else f"needs {len(finding.cancellations)} cancellations"
+    return (
+        "needs a cancellation"
+        if len(finding.cancellations) < 2
+        else f"needs {len(finding.cancellations)} cancellations"
+    )
 
 
 def _reproduced(finding: Finding) -> str:
