@@ -8,8 +8,8 @@ slot: a delivery that is then out of turn is put off until it is its turn. What 
 
 * a bare yield that took time: the task's next step gets a slot instead of a place in the ready queue;
 * a delivery while the loop was busy (*stall*): the named step sleeps until the slot of the next group is reached;
-* a cancellation (`loop.cancelling`): the task is cancelled after the same step, as a handle at the end of that round
-  (kind x), or in the slot of the group in which it came (kind z);
+* a cancellation (`loop.cancelling`): the task is cancelled after the same step, at the end of that round, when the
+  loop is about to poll (kind x), or in the slot of the group in which it came (kind z);
 * timers that were not delivered before the failure: they keep their deadline, or come after the last slot.
 
 An await may be extended, never shortened. A rehearsal run (not counted) learns how long each planned timer wants to
@@ -225,7 +225,8 @@ class _ForcedRun(StockRun):
         self._stalled: set[int] = set()  # groups that are to be delivered while the loop is busy
         self._cancels = {(task, step): kind for task, step, kind in plan.cancels}
         self.cancelled: list[str] = []  # names of the tasks that were cancelled
-        self._scheduled = (0, 0)  # (poll, handles that were put into the ready queue since)
+        self._at_round_end: list[_Cancels] = []
+        self._real_select: Callable[..., Any] | None = None
         self._yielding: Actor | None = None  # its task has just made a bare yield that shall take time
         self._real_call_at: Callable[..., Any] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -233,6 +234,9 @@ class _ForcedRun(StockRun):
     def hook(self, loop: asyncio.AbstractEventLoop, selector: QuietSelector) -> None:
         super().hook(loop, selector)
         self._loop, self._real_call_at = loop, loop.call_at
+        self._real_select = selector.select
+        if self._cancels:
+            selector.select = self._poll  # type: ignore[method-assign]
         selector.ready = loop._ready  # type: ignore[attr-defined]
         if self._start is None:
             self._start = loop.time()
@@ -248,11 +252,9 @@ class _ForcedRun(StockRun):
 
         def identified(callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:
             if not _is_task_step(callback):
-                self._count_scheduled()
                 return call_soon(_Callback(self, callback), *args, context=context)
             actor, self._yielding = self._yielding, None
             if actor is None or args:
-                self._count_scheduled()
                 return call_soon(callback, *args, context=context)
             return self._schedule((actor.identity, -actor.yields), loop.time(), callback, args, context)
 
@@ -319,11 +321,6 @@ class _ForcedRun(StockRun):
 
     # ------------------------------------------------------------------ cancellations
 
-    def _count_scheduled(self) -> None:
-        assert self.selector is not None
-        poll, count = self._scheduled
-        self._scheduled = (self.selector.polled_ns, count + 1 if poll == self.selector.polled_ns else 1)
-
     def _cancel_at(self, task: asyncio.Task[Any], name: str, step: int) -> None:
         """The task is suspended after this step: have it cancelled, if the plan says so."""
         kind = self._cancels.get((name, step))
@@ -336,10 +333,15 @@ class _ForcedRun(StockRun):
                 cancel = _Cancels(self, task, actor, step)
                 self._schedule((actor.identity, step), self._loop.time(), cancel, (), None)
             return
-        ready = self._loop._ready  # type: ignore[attr-defined]
-        poll, scheduled = self._scheduled
-        place = len(ready) - (scheduled if poll == self.selector.polled_ns else 0)
-        ready.insert(max(0, place), asyncio.Handle(_Cancels(self, task, actor, step), (), self._loop))
+        self._at_round_end.append(_Cancels(self, task, actor, step))
+
+    def _poll(self, timeout: float | None = None) -> Any:
+        """The loop has run all that was ready: what is to happen at the end of that round happens now."""
+        assert self._real_select is not None
+        while self._at_round_end:
+            self._at_round_end.pop(0)()
+            timeout = 0
+        return self._real_select(timeout)
 
     # ------------------------------------------------------------------ yields and stalls
 

@@ -12,7 +12,10 @@ there a second time. Two different victims are never cancelled in one execution.
 Timeouts count as cancellations: where one surrounds the body of a victim, or of a task that a victim started, it fires
 while the body is suspended there, however short the body takes in virtual time.
 
-The sweep is exhausted when each of its searches is, and no run has shown another place.
+The sweep is exhausted when each of its searches is, and no run has shown another place. Compared with brute force on
+random programs the reduction loses nothing where the place alone says when a cancellation arrives (x under the FIFO
+labels) and under `reorder`; where the search has to find the round (z under the FIFO labels) it missed an outcome in 2
+of 200 (`stock`) and 3 of 100 (`latency`). So a search of that kind that had a choice is never said to be exhausted.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from typing import Any
 from chaossloth.evidence import Label
 from chaossloth.explore.execute import Execution, Executor
 from chaossloth.explore.search import Limits, Search, SearchResult
-from chaossloth.loop.cancelling import TIMEOUTS, Cancel, Victims
+from chaossloth.loop.cancelling import LATER, TIMEOUTS, Cancel, Victims
 
 __all__ = ["Sweep", "SweepResult", "fields", "words"]
 
@@ -89,7 +92,7 @@ class Sweep:
         while self.result.base is None:
             waiting = [plan for plan in self._plans(label) if plan not in state.done]
             if not waiting:
-                total.exhausted = all(search.result.exhausted for search in state.searches.values())
+                total.exhausted = all(_exhausted(label, plan, each.result) for plan, each in state.searches.items())
                 break
             for plan in waiting:
                 if total.failure is not None or total.executions >= limits.executions or _over(limits):
@@ -145,6 +148,12 @@ class Sweep:
         result.suspensions, result.timeouts = len(victims.places), len(victims.timeouts)
         result.doubles = len(self._again)
         return result.results[label]
+
+
+def _exhausted(label: Label, plan: Plan, result: SearchResult) -> bool:
+    """See the module docstring about what is not claimed."""
+    later = label != "reorder" and any(cancel.kind in LATER for cancel in plan)
+    return result.exhausted and not (later and result.max_choices)
 
 
 def _over(limits: Limits) -> bool:

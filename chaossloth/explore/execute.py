@@ -59,7 +59,8 @@ class Unsupported(Exception):
 class Execution:
     """One execution: its schedule (as taken), outcome, and the raw material of its trace.
 
-    truncated: the step limit ended it under an order that need not be fair; it says nothing.
+    truncated: the step limit ended it under an order that need not be fair; it says nothing. pruned: the strategy left
+    it before its end, as equivalent to another or beyond the fairness bound.
     """
 
     schedule: Schedule
@@ -70,10 +71,11 @@ class Execution:
     lock_order: tuple[evidence.LockOrderEdge, ...]
     truncated: bool = False
     locks: int = 0
+    pruned: bool = False
 
     @property
     def failed(self) -> bool:
-        return not self.outcome.ok and not self.truncated
+        return not self.outcome.ok and not self.truncated and not self.pruned
 
 
 class _Policy(asyncio.DefaultEventLoopPolicy):
@@ -144,7 +146,7 @@ class Executor:
         watch.start_run()
         self._loop.begin(run)
         self._extra = []
-        sources.enter(lambda: run.now, lambda s: _advance(run, s), seed, self._loop.task_key)
+        sources.enter(run.read_clock, run.hold, seed, self._loop.task_key)
         real_io.start()
         try:
             outcome = self._judge(run, *self._run())
@@ -167,7 +169,10 @@ class Executor:
         cancels = run.cancels.plan if run.cancels is not None else ()
         schedule = Schedule(run.model.label, seed, deviations, checksum(run.order), cancels)  # type: ignore[arg-type]
         truncated = run.ended is not None and run.ended.kind == "livelock" and schedule.label == "reorder"
-        return Execution(schedule, outcome, run, draws, touched, watch.lock_order(), truncated, watch.locks_seen)
+        pruned = run.ended is not None and run.ended.kind == "pruned"
+        return Execution(
+            schedule, outcome, run, draws, touched, watch.lock_order(), truncated, watch.locks_seen, pruned
+        )
 
     def _run(self) -> tuple[Any, BaseException | None]:
         try:
@@ -319,10 +324,6 @@ def display_names(run: Run) -> dict[str, str]:
     return {proc.key: proc.label if proc.is_task and proc.name in several else proc.name for proc in run.procs}
 
 
-def _advance(run: Run, seconds: float) -> None:
-    run.now += max(0.0, seconds)
-
-
 def run_alone(coro: Coroutine[Any, Any, Any], seed: int, record: bool = False) -> Any:
     """Run one coroutine by itself in stock order; its result or its exception. Another seed shifts the clock and
     stretches the timers, so that what was made from time differs between two runs.
@@ -332,13 +333,14 @@ def run_alone(coro: Coroutine[Any, Any, Any], seed: int, record: bool = False) -
     """
     run = Run(Model(max_steps=50_000), Deviate({}), recording=record)
     run.now = seed * 1000.7
+    run.clock = (0, run.now)
     run.stretch = 1.0 + (seed % 3) * 0.25
     loop = _ALONE
     loop.begin(run)
     watch.start_run()
     recorder.start_run()
     recorder.enabled, recorder.detail = record, False
-    sources.enter(lambda: run.now, lambda s: _advance(run, s), seed, loop.task_key)
+    sources.enter(run.read_clock, run.hold, seed, loop.task_key)
     try:
         return loop.run_until_complete(coro)
     finally:

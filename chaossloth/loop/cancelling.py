@@ -3,8 +3,9 @@
 A `Cancel` says: while task V is suspended after its n-th step (0: before its first), V is cancelled. Somebody outside
 does that (a client that hung up, a supervisor), so it is one more completion of the environment. How it arrives:
 
-    x  at the end of the round in which V took that step. The stock loop can do that: a completion delivered last at the
-       boundary before that round runs after everything that was ready there, and before whatever the round scheduled.
+    x  at the end of the round in which V took that step (in `reorder`: right after it). The stock loop can do that: a
+       completion delivered last at the boundary before that round runs after everything that was ready there, and
+       before whatever the round scheduled.
        So it falls between a wake-up and the woken task's step, the window of most hand-over faults.
     z  at any later boundary (any later step in `reorder`): it waits among the loop's free completions, and the search
        over orders decides. It is withdrawn when V goes on before it arrived: what would follow is another `Cancel`.
@@ -39,6 +40,7 @@ from typing import TYPE_CHECKING, Any
 
 from chaossloth.loop.identity import callback as callback_identity
 from chaossloth.loop.run import Handle, Proc
+from chaossloth.subject.cancelling import note_cancel
 from chaossloth.subject.record import recorder
 
 if TYPE_CHECKING:
@@ -141,7 +143,7 @@ class Injector:
         self._next = 0  # in the plan
         self._waiting: Handle | None = None
         self._known = 0  # procs of the run that were looked at
-        self._round = 0  # index of the first step of the round
+        self._at_round_end: list[Handle] = []
         self._limit = 0
         self._inside: weakref.WeakSet[Any] = weakref.WeakSet()
         self._stood: dict[str, Frames] = {}
@@ -149,8 +151,12 @@ class Injector:
 
     # ------------------------------------------------------------------ what the loop tells
 
-    def round_begins(self, index: int) -> None:
-        self._round = index
+    def round_ends(self, loop: ControlledLoop) -> None:
+        """Everything that was ready at its beginning has run."""
+        while self._at_round_end:
+            handle = self._at_round_end.pop(0)
+            if not handle._cancelled:
+                loop._execute(handle)
 
     def step_ended(self, loop: ControlledLoop, handle: Handle) -> None:
         """After the callback of a step, while its accesses are still being collected."""
@@ -165,12 +171,13 @@ class Injector:
         self._known = len(run.procs)
         if proc.is_task:
             task = proc.ref() if proc.ref is not None else None
+            if self._waiting is not None and self._waiting.args[1].victim == proc.key:
+                self._waiting.cancel()  # the task went on
+                self._waiting = None
             if task is not None and task.done():
                 self._ended(task, handle)
             elif task is not None:
                 self._suspended(loop, proc)
-            if task is not None and self._victims.matches(proc):
-                recorder.add_sync(task, "cancel", "read")  # before or after this step: an order that counts
         if self.after_main and (run.count >= self._limit or not self.awaited(loop)):
             self.cut = run.count >= self._limit
             loop.stop()
@@ -220,9 +227,6 @@ class Injector:
         if timer is not None:
             self._victims.timeouts.setdefault(place)
             self._victims.names.setdefault(proc.key, proc.label)
-        if self._waiting is not None and self._waiting.args[1].victim == proc.key:
-            self._waiting.cancel()  # the task went on
-            self._waiting = None
         if self._next < len(self.plan) and (self.plan[self._next].victim, self.plan[self._next].step) == place:
             cancel = self.plan[self._next]
             self._next += 1
@@ -233,15 +237,14 @@ class Injector:
         handle = Handle(loop, self._land, (loop, cancel, proc), None)
         key = callback_identity(proc.key, 0)  # real callbacks of the task count from 1
         handle.proc = self._own_proc(loop, key, proc)
-        handle.cause, handle.creator = "external", loop.run.index
+        handle.cause = "external" if cancel.kind in LATER else "cancel"
+        handle.creator, handle.clock = loop.run.index, loop.run.clock
         handle.deadline, handle.seq, handle.owner, handle.ordinal = 0.0, 0, key, proc.steps
         if cancel.kind in LATER:
             self._waiting = handle
             loop._free.append(handle)
             return
-        ready = loop._ready
-        place = next((i for i, other in enumerate(ready) if other.creator >= self._round), len(ready))
-        ready.insert(place, handle)
+        self._at_round_end.append(handle)
 
     def _own_proc(self, loop: ControlledLoop, key: str, victim: Proc) -> Proc:
         known = next((proc for proc in loop.run.procs if proc.key == key), None)
@@ -260,8 +263,7 @@ class Injector:
         self.landed.append(Landing(cancel, proc.label, loop.run.index, _frames(task), state, result))
         for inner in _reached(task):
             self._inside.add(inner)
-            recorder.add_sync(inner, "cancel" if isinstance(inner, asyncio.Task) else "done", "write")
-        recorder.add_sync(task, "cancel", "write")
+        note_cancel(recorder, task)
         for other in loop.unfinished():
             known = loop.proc_of(other)
             if known is not None:
@@ -271,7 +273,11 @@ class Injector:
             return
         loop._timers.remove(timer)
         heapq.heapify(loop._timers)
-        loop.run.now = max(loop.run.now, timer.deadline)
+        timer.arrived, timer.ran = True, loop.run.index
+        loop.run.clock = (loop.run.clock[0], max(loop.run.clock[1], timer.clock[1]))
+        loop.run.now = max(loop.run.now, loop.run.clock[1])
+        if loop.run.current is not None:
+            loop.run.current.clock = loop.run.clock
         try:
             timer.context.run(timer.callback, *timer.args)
         finally:

@@ -93,7 +93,7 @@ def test_who_awaits_the_victim_has_not_failed() -> None:
     _, result = swept(AWAITED)
     assert result.failure is None
     assert result.landed > 0
-    assert result.results["stock"].exhausted
+    assert result.results["stock"].executions < 400  # nothing was left to execute
 
 
 def test_others_go_on_after_a_main_task_that_ended_by_the_cancellation() -> None:

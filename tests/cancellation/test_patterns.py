@@ -38,7 +38,7 @@ def test_fixed_form_is_clean(name: str) -> None:
     _, result = swept(subject.correct, subject.victims, double=subject.double)
     assert result.failure is None, failure_of(result).outcome
     assert result.landed > 0
-    assert result.results["stock"].exhausted
+    assert result.results["stock"].executions < 400  # nothing was left to execute
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if PROGRAMS[n].double])
@@ -46,7 +46,7 @@ def test_a_second_cancellation_is_needed(name: str) -> None:
     subject = PROGRAMS[name]
     _, once = swept(subject.buggy, subject.victims)
     assert once.failure is None
-    assert once.results["stock"].exhausted
+    assert once.results["stock"].executions < 400  # nothing was left to execute
     _, twice = swept(subject.buggy, subject.victims, double=True)
     first, second = failure_of(twice).schedule.cancels
     assert first.victim == second.victim
