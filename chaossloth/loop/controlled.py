@@ -37,6 +37,7 @@ from chaossloth.loop.run import Handle, LoopStopped, Proc, RawStep
 from chaossloth.loop.scheduling import callback_name
 from chaossloth.loop.virtual import real_monotonic
 from chaossloth.subject.channel import guard
+from chaossloth.subject.effects import FOREIGN_CALLBACKS, before_callback
 from chaossloth.subject.record import recorder
 
 __all__ = ["ControlledLoop"]
@@ -153,6 +154,8 @@ class ControlledLoop(DeliveringLoop):
         guard.step_started = real_monotonic()
         if recording:
             recorder.begin_step(proc.number, proc.steps)
+            if type(handle.callback) in FOREIGN_CALLBACKS:
+                before_callback(handle.callback, handle.args)
         try:
             handle.context.run(handle.callback, *handle.args)
         except (SystemExit, KeyboardInterrupt, LoopStopped):

@@ -25,7 +25,7 @@ from chaossloth.subject.containers import (
 from chaossloth.subject.iteration import is_lazy, sources
 from chaossloth.subject.recorder import READ, UPDATE, WRITE, recorder
 
-__all__ = ["METHODS", "method"]
+__all__ = ["METHODS", "method", "reads_only"]
 
 R = recorder
 
@@ -186,6 +186,11 @@ METHODS: dict[str, Callable[[Any, int, str, tuple[Any, ...], dict[str, Any], int
     "list": _list_method,
     "coarse": _coarse_method,
 }
+
+
+def reads_only(name: str) -> bool:
+    """Whether the container method `name` changes nothing, on any container."""
+    return name in _READING or name in ("get", "keys", "values", "items", "__missing__")
 
 
 def method(o: Any, kind: str, name: str, a: tuple[Any, ...], k: dict[str, Any], s: int) -> None:

@@ -18,9 +18,25 @@ from chaossloth.evidence import Access, Frame
 from chaossloth.subject.identity import Names
 from chaossloth.subject.keys import key_of
 
-__all__ = ["FILES", "READ", "SITES", "SYNC", "UPDATE", "WRITE", "RawAccess", "Recorder", "Site", "add_site", "recorder"]
+__all__ = [
+    "BLOCKED",
+    "COMMUTES",
+    "FILES",
+    "READ",
+    "SITES",
+    "SYNC",
+    "UPDATE",
+    "WRITE",
+    "RawAccess",
+    "Recorder",
+    "Site",
+    "add_site",
+    "recorder",
+]
 
 READ, WRITE, UPDATE, SYNC = 1, 2, 3, 4
+BLOCKED = 8  # the step ended waiting for it
+COMMUTES = 16  # the order among such accesses of one location makes no difference
 RawAccess = tuple[Any, ...]  # (object number, key, mode bits, site) and in detail mode (..., value text, stack)
 FILES: set[str] = set()  # file names of instrumented code
 _MODES: dict[int, Literal["read", "write", "update"]] = {READ: "read", WRITE: "write", UPDATE: "update"}
@@ -68,6 +84,7 @@ class Recorder:
         "_raw",
         "_unsettled",
         "_later",
+        "_checks",
         "_persistent",
     )
 
@@ -78,6 +95,7 @@ class Recorder:
         self._detail = False
         self._persistent: set[tuple[int, Hashable]] = set()
         self._later: list[Callable[[], None]] = []
+        self._checks: list[Callable[[], bool]] = []
         self._unsettled: list[int] = []
         self._raw: list[RawAccess] = []
         self.put: Callable[[RawAccess], None] = self._raw.append
@@ -98,6 +116,7 @@ class Recorder:
         self.names.start_run()
         self.unobservable.clear()
         self._persistent.clear()
+        self._checks.clear()
         self.begin_step(0, 0)
 
     def begin_step(self, proc: int, ordinal: int) -> None:
@@ -114,6 +133,8 @@ class Recorder:
         for add in self._later:
             add()
         self._later.clear()
+        if self._checks:
+            self._checks = [check for check in self._checks if check()]
         self._settle()
         raw, self._raw = self._raw, []
         if not self._detail:
@@ -153,6 +174,17 @@ class Recorder:
     def later(self, add: Callable[[], None]) -> None:
         """Have `add` record at the end of this step what can only be known after the operation."""
         self._later.append(add)
+
+    def at_each_step(self, check: Callable[[], bool]) -> None:
+        """Call `check` at the end of this step and of every later one of the run, until it returns False.
+
+        For changes that no operation of the subject's announces: an object that dies, a file that is closed with it.
+        """
+        self._checks.append(check)
+
+    def last_site(self, other: int) -> int:
+        """The site of the step's latest access: what a change that nobody announced most likely follows from."""
+        return self._raw[-1][3] if self._raw else other
 
     def not_seen(self, what: str, site: int) -> None:
         place = SITES[site]

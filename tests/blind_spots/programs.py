@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import dataclass
+from typing import Any
 
 __all__ = ["SPOTS", "Spot", "source_of"]
 
@@ -48,7 +49,7 @@ def source_of(spot: Spot) -> str:
     )
 
 
-def _count(read: str, write: str, check: str, setup: str = PRELUDE, **more: str) -> Spot:
+def _count(read: str, write: str, check: str, setup: str = PRELUDE, **more: Any) -> Spot:
     """A lost update: `v = read`, a suspension, then `write`, which mentions v."""
     reads, writes = (
         "\n".join(f"{line}  # here" for line in textwrap.dedent(text).strip("\n").split("\n")) for text in (read, write)
@@ -351,14 +352,14 @@ SPOTS: dict[str, Spot] = {
         "shared.n = v + 1",
         "shared.n == 2",
         "import SHARED as shared\ndef make(): shared.n = 0",
-        modules=(("SHARED", "n = 0\n"),),  # type: ignore[arg-type]
+        modules=(("SHARED", "n = 0\n"),),
     ),
     "global of another module, read there": _count(
         "v = shared.get()",
         "shared.n = v + 1",
         "shared.n == 2",
         "import SHARED as shared\ndef make(): shared.n = 0",
-        modules=(("SHARED", "n = 0\ndef get():\n    return n  # here\n"),),  # type: ignore[arg-type]
+        modules=(("SHARED", "n = 0\ndef get():\n    return n  # here\n"),),
     ),
     "own module by sys.modules": _count(
         "v = n",
@@ -438,6 +439,7 @@ SPOTS: dict[str, Spot] = {
         "s.run(n.get) == 2",
         "import contextvars\nn = contextvars.ContextVar('n', default=0)\ndef make(): return contextvars.copy_context()",
         starts="a, b = (asyncio.create_task(f(s, t), context=s) for f, t in ((act, 'a'), (late, 'b')))\nawait a\nawait b",
+        named="variables of a context",
     ),
     "object in a context variable": _count(
         "v = n.get()['n']",
@@ -468,7 +470,8 @@ SPOTS: dict[str, Spot] = {
         "def numbers():\n    n = 0\n    while True:\n        n += 1\n        yield n\ndef make(): return numbers()",
     ),
     "generator's rest": Spot(
-        "v = next(s)  # here\nawait asyncio.sleep(0)\nif name == 'a': assert [*s] == [2, 3]  # here",
+        "if name == 'a':\n    next(s)  # here\n    await asyncio.sleep(0)\n    assert [*s] == [2, 3]  # here\n"
+        "else:\n    next(s, None)  # here",
         "True",
         "import itertools\ndef numbers(): yield from (1, 2, 3, 4)\ndef make(): return itertools.islice(numbers(), 3)",
     ),

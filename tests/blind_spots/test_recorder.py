@@ -10,6 +10,8 @@ import pytest
 
 from chaossloth.explore.execute import Execution, Executor
 from chaossloth.explore.strategy import StockOrder
+from chaossloth.subject.attributes import exposed_modules, module_attribute_stores
+from chaossloth.subject.outside import contexts_shared
 from chaossloth.subject.primitives import watch
 from chaossloth.subject.record import SITES, WRITE, recorder
 from tests.blind_spots.programs import SPOTS, Spot, source_of
@@ -19,10 +21,14 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture(autouse=True)
-def watched_primitives() -> Iterator[None]:
+def worker_like() -> Iterator[None]:
+    """As in a worker process of its own: primitives are watched, and no other subject's modules are known."""
     before = watch.recorder
     watch.recorder = recorder
     watch.install()
+    contexts_shared.clear()
+    exposed_modules.clear()
+    module_attribute_stores.clear()
     yield
     watch.uninstall()
     watch.recorder = before
@@ -31,16 +37,18 @@ def watched_primitives() -> Iterator[None]:
 def executor_of(spot: Spot) -> tuple[Executor, set[tuple[str, int]]]:
     """The instrumented program, and the places marked `# here` (file, line)."""
     number = next(_numbers)
-    source, marked = source_of(spot), set[tuple[str, int]]()
-    for name, text in spot.modules:
-        other = f"blind_spot_{name.lower()}{number}"
-        source = source.replace(name, other)
-        FromSource(other, text + "\nasync def main(): pass\n")
-        marked |= marks(f"/{other}.py", text)
-    name = f"blind_spot{number}"
-    program = FromSource(name, source)
-    marked |= marks(f"/{name}.py", source)
-    return Executor(program, lambda: program, lambda file: file == f"/{name}.py"), marked
+    source, name = source_of(spot), f"blind_spot{number}"
+    texts = {}
+    for other, text in spot.modules:
+        source = source.replace(other, f"blind_spot_{other.lower()}{number}")
+        texts[f"blind_spot_{other.lower()}{number}"] = text + "\nasync def main(): pass\n"
+    texts[name] = source
+
+    def make() -> FromSource:
+        return [FromSource(each, text) for each, text in texts.items()][-1]
+
+    marked = {place for each, text in texts.items() for place in marks(f"/{each}.py", text)}
+    return Executor(make(), make, lambda file: file == f"/{name}.py"), marked
 
 
 def marks(file: str, source: str) -> set[tuple[str, int]]:

@@ -303,9 +303,12 @@ def run():
     whole = [("Box.items", "write"), ("Box.items[0]", "write")]
     assert accesses(program)[2:] == [
         ("Box.items", "read"),
+        ("tests", "update"),  # what the package keeps to itself
         *whole,
+        ("tests", "update"),
         ("Box.items", "write"),  # the attributes of the box
         ("Box.n", "write"),
+        *whole,  # and what they hold
         ("Box.items", "read"),
         ("Opaque", "write"),
         *whole,
