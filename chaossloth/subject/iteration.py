@@ -124,6 +124,7 @@ class _Pulse:
                     read_keys(o, "list", self.site)
                     continue
                 R.put((number, "#", READ, self.site))
+                R.ordered.add(number)
                 if cursor is not None:
                     cursor(o, number, self.site)
 

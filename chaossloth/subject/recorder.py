@@ -8,6 +8,7 @@ when the next access is recorded, or at the end of the step.
 
 from __future__ import annotations
 
+import collections
 import sys
 import types
 from collections.abc import Callable, Hashable
@@ -73,11 +74,15 @@ class Recorder:
     """Collects the accesses of one step after the other.
 
     enabled: hooks record. detail: with values and stacks. unobservable: "what: where" for what could not be seen.
+    grown, ordered: numbers of the dicts and sets that got or lost keys, and of those that were iterated, in this run:
+    see `commuting`.
     """
 
     __slots__ = (
         "enabled",
+        "grown",
         "names",
+        "ordered",
         "put",
         "unobservable",
         "_detail",
@@ -92,6 +97,8 @@ class Recorder:
         self.names = Names()
         self.enabled = False
         self.unobservable: set[str] = set()
+        self.grown: set[int] = set()
+        self.ordered: set[int] = set()
         self._detail = False
         self._persistent: set[tuple[int, Hashable]] = set()
         self._later: list[Callable[[], None]] = []
@@ -117,6 +124,8 @@ class Recorder:
         self.unobservable.clear()
         self._persistent.clear()
         self._checks.clear()
+        self.grown.clear()
+        self.ordered.clear()
         self.begin_step(0, 0)
 
     def begin_step(self, proc: int, ordinal: int) -> None:
@@ -150,6 +159,19 @@ class Recorder:
         """Names of the locations written in this run whose object existed before it."""
         return {self.names.display(number, key) for number, key in self._persistent}
 
+    def commuting(self, accesses: list[RawAccess]) -> None:
+        """Take the COMMUTES bit, in place, off the accesses of containers whose order was looked at in this run.
+
+        Two tasks that add different keys change the same structure, but which of them came first shows only to who
+        iterates (a dict keeps the order of insertion, a set's follows it where hashes collide). In an execution where
+        nobody iterates, the two orders are the same execution ("observers": Aronis et al., TACAS 2018).
+        """
+        wrong = self.grown & self.ordered
+        if wrong:
+            for i, raw in enumerate(accesses):
+                if raw[2] & COMMUTES and raw[0] in wrong:
+                    accesses[i] = (*raw[:2], raw[2] & ~COMMUTES, *raw[3:])
+
     # -- for hooks and for other modules
 
     def add(self, obj: Any, key: Hashable, mode: str, sync: bool = False) -> None:
@@ -159,6 +181,8 @@ class Recorder:
         """
         if self.enabled:
             number = self.names.ids.get(id(obj)) or self.names.seen(obj)
+            if key == "#" and isinstance(obj, collections.OrderedDict):
+                self.ordered.add(number)  # the only one whose order is compared with that of other runs
             key = key if key == "#" else key_of(key, self.names)
             self.put((number, key, _MODE_BITS[mode] | (SYNC if sync else 0), _calling_site()))
 
