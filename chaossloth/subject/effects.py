@@ -22,7 +22,7 @@ from chaossloth.subject.opaque import WINDOWS, behind, give, kept_by, operate, t
 from chaossloth.subject.outside import outside_function, outside_method
 from chaossloth.subject.recorder import FILES, READ, SYNC, UPDATE, WRITE, recorder
 
-__all__ = ["FOREIGN_CALLBACKS", "before_callback", "call", "callk", "cf", "cfk"]
+__all__ = ["FOREIGN_CALLBACKS", "before_callback", "call", "callk", "cf", "cfk", "cx"]
 
 R = recorder
 N = recorder.names
@@ -47,6 +47,30 @@ def callk(f: Any, s: int, /, *a: Any, **kw: Any) -> Any:
         return partial(f, *a, **kw)
     except TypeError:
         return f
+
+
+class cx:
+    """What to call with `*a, **kw`, and then without arguments, in place of `f(*a, **kw)`: where these cannot be
+    unpacked, the message that the interpreter makes names the function, as it calls itself."""
+
+    __slots__ = ("_function", "_site")
+
+    def __init__(self, f: Any, s: int) -> None:
+        self._function = f
+        self._site = s
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._function, name)
+
+    def __str__(self) -> str:
+        return str(self._function)
+
+    def __call__(self, /, *a: Any, **kw: Any) -> Any:
+        return callk(self._function, self._site, *a, **kw)
+
+
+# The class's own `__module__` would be found before `__getattr__` is asked.
+cx.__module__ = property(lambda self: self._function.__module__)  # type: ignore[assignment]
 
 
 def cf(f: Any, s: int, /, *a: Any) -> Any:

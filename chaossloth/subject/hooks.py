@@ -36,7 +36,7 @@ from chaossloth.subject.attributes import (
     written_globals,
 )
 from chaossloth.subject.callables import handed
-from chaossloth.subject.effects import call, callk, cf, cfk
+from chaossloth.subject.effects import call, callk, cf, cfk, cx
 from chaossloth.subject.following import follow
 from chaossloth.subject.foreign import FUTURES, PLAIN, nature_of
 from chaossloth.subject.looking import ag, ci, it, mt, nx, overrides, ra, rk, ro, rv, tr
@@ -59,6 +59,7 @@ __all__ = [
     "cp",
     "cs",
     "cw",
+    "cx",
     "da",
     "de",
     "di",

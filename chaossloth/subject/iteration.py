@@ -80,7 +80,11 @@ def _cursors(o: Any, depth: int) -> list[Any]:
     t = type(o)
     if t in _GENERATORS:
         return [o]
-    if depth > 8 or t in _VIEWS or (t not in _LAZY_TYPES and t.__module__ != "itertools" and not (t is tuple and depth)):
+    if (
+        depth > 8
+        or t in _VIEWS
+        or (t not in _LAZY_TYPES and t.__module__ != "itertools" and not (t is tuple and depth))
+    ):
         return []
     inner = [each for part in gc.get_referents(o) for each in _cursors(part, depth + 1)]
     return inner if t is tuple else [o, *inner]

@@ -36,9 +36,7 @@ R = recorder
 N = recorder.names
 IDS = recorder.names.ids
 
-WINDOWS: frozenset[type] = frozenset(
-    {types.MappingProxyType, memoryview, weakref.ProxyType, weakref.CallableProxyType}
-)
+WINDOWS: frozenset[type] = frozenset({types.MappingProxyType, memoryview, weakref.ProxyType, weakref.CallableProxyType})
 _WEAK_CONTAINERS = (weakref.WeakValueDictionary, weakref.WeakKeyDictionary, weakref.WeakSet)
 
 
@@ -114,9 +112,7 @@ def made_at(o: Any, s: int) -> None:
 
 def _numbers(a: tuple[Any, ...]) -> set[int]:
     changing = ("ours", "holder", "opaque", "container")
-    return {
-        IDS.get(id(v)) or N.seen(v) for v in a if type(v) not in PLAIN and nature_of(type(v)) in changing
-    }
+    return {IDS.get(id(v)) or N.seen(v) for v in a if type(v) not in PLAIN and nature_of(type(v)) in changing}
 
 
 # -- objects of the subject's classes with operations that are not

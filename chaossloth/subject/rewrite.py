@@ -300,15 +300,19 @@ class ExpressionRewriter(Builder):
     def _through_hook(self, node: ast.Call) -> ast.expr:
         repeatable = all(self._trivial(value) for value in (*node.args, *(k.value for k in node.keywords)))
         repeatable = repeatable and all(k.arg is not None for k in node.keywords)
+        starred = any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords)
         hook = ("cf" if repeatable else "call") + ("k" if node.keywords else "")
-        prepared = self.hook(hook, node, node.func, self.site(node, "call"), *node.args)
-        prepared.keywords = node.keywords
+        if starred:
+            receiver = self.hook("cx", node, node.func, self.site(node, "call"))
+            prepared = self.at(ast.Call(receiver, node.args, node.keywords), node)
+        else:
+            prepared = self.hook(hook, node, node.func, self.site(node, "call"), *node.args)
+            prepared.keywords = node.keywords
         if repeatable:
             outer = self.at(ast.Call(prepared, copied(node.args), copied(node.keywords)), node)
         else:
             outer = self.at(ast.Call(prepared, [], []), node)
         function = node.func
-        starred = any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords)
         if isinstance(function, ast.Attribute) and not starred:
             move_to_name(outer, function)
         return outer

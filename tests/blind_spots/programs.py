@@ -172,7 +172,10 @@ SPOTS: dict[str, Spot] = {
         "def make(): return asyncio.Queue(1)",
     ),
     "attribute of a primitive": _count(
-        "v = s.level", "s.level = v + 1", "s.level == 2", "def make():\n    e = asyncio.Event()\n    e.level = 0\n    return e"
+        "v = s.level",
+        "s.level = v + 1",
+        "s.level == 2",
+        "def make():\n    e = asyncio.Event()\n    e.level = 0\n    return e",
     ),
     "semaphores AB-BA": Spot(
         "first, second = (s.a, s.b) if name == 'a' else (s.b, s.a)\n"
@@ -187,12 +190,8 @@ SPOTS: dict[str, Spot] = {
     "readinto": _count(
         "v = s[0]", "io.BytesIO(bytes([v + 1])).readinto(s)", "s[0] == 2", "import io\ndef make(): return bytearray(1)"
     ),
-    "memoryview": _count(
-        "v = s[0]", "memoryview(s)[0] = v + 1", "s[0] == 2", "def make(): return bytearray(1)"
-    ),
-    "array": _count(
-        "v = s[0]", "s[0] = v + 1", "s[0] == 2", "import array\ndef make(): return array.array('i', [0])"
-    ),
+    "memoryview": _count("v = s[0]", "memoryview(s)[0] = v + 1", "s[0] == 2", "def make(): return bytearray(1)"),
+    "array": _count("v = s[0]", "s[0] = v + 1", "s[0] == 2", "import array\ndef make(): return array.array('i', [0])"),
     "operator.setitem": _count(
         "v = operator.getitem(s, 'n')",
         "operator.setitem(s, 'n', v + 1)",
@@ -208,9 +207,14 @@ SPOTS: dict[str, Spot] = {
         "import functools, operator\ndef make(): return set()",
     ),
     "itemgetter": _count(
-        "v = get(s)", "s['n'] = v + 1", "s['n'] == 2", "import operator\nget = operator.itemgetter('n')\ndef make(): return {'n': 0}"
+        "v = get(s)",
+        "s['n'] = v + 1",
+        "s['n'] == 2",
+        "import operator\nget = operator.itemgetter('n')\ndef make(): return {'n': 0}",
     ),
-    "attrgetter": _count("v = get(s)", "s.n = v + 1", "s.n == 2", "import operator\nget = operator.attrgetter('n')\n" + PRELUDE),
+    "attrgetter": _count(
+        "v = get(s)", "s.n = v + 1", "s.n == 2", "import operator\nget = operator.attrgetter('n')\n" + PRELUDE
+    ),
     "attrgetter as a key": Spot(
         "best = min(s, key=operator.attrgetter('n'))  # here\nawait asyncio.sleep(0)\nbest.n += 2  # here",
         "[b.n for b in s] == [2, 3]",
@@ -226,7 +230,9 @@ SPOTS: dict[str, Spot] = {
         "s == [0, 1]",
         "import bisect\ndef make(): return []",
     ),
-    "numpy item": _count("v = int(s[0])", "s[0] = v + 1", "s[0] == 2", "import numpy\ndef make(): return numpy.zeros(1)"),
+    "numpy item": _count(
+        "v = int(s[0])", "s[0] = v + 1", "s[0] == 2", "import numpy\ndef make(): return numpy.zeros(1)"
+    ),
     "numpy in place": Spot(
         "v = -s  # here\nawait asyncio.sleep(0)\ns *= 0\ns += 1 - v[0]  # here",
         "s[0] == 2",
@@ -260,7 +266,10 @@ SPOTS: dict[str, Spot] = {
         "class Borg:\n    state = {'n': 0}\n    def __init__(self): self.__dict__ = self.state\ndef make(): return Borg()",
     ),
     "slots": _count(
-        "v = s.n", "s.n = v + 1", "s.n == 2", "class Box:\n    __slots__ = ('n',)\n    def __init__(self): self.n = 0\ndef make(): return Box()"
+        "v = s.n",
+        "s.n = v + 1",
+        "s.n == 2",
+        "class Box:\n    __slots__ = ('n',)\n    def __init__(self): self.n = 0\ndef make(): return Box()",
     ),
     "property": _count(
         "v = s.p",
@@ -312,7 +321,10 @@ SPOTS: dict[str, Spot] = {
         """,
     ),
     "class attribute": _count(
-        "v = type(s).n", "type(s).n = v + 1", "Box.n == 2", "class Box: n = 0\ndef make():\n    Box.n = 0\n    return Box()"
+        "v = type(s).n",
+        "type(s).n = v + 1",
+        "Box.n == 2",
+        "class Box: n = 0\ndef make():\n    Box.n = 0\n    return Box()",
     ),
     "class attribute through the instance": _count(
         "v = s.n",
@@ -321,7 +333,10 @@ SPOTS: dict[str, Spot] = {
         "class Box: n = 0\ndef make():\n    Box.n = 0\n    return Box()",
     ),
     "class attribute through the class's __dict__": _count(
-        "v = vars(Box)['n']", "Box.n = v + 1", "Box.n == 2", "class Box: n = 0\ndef make():\n    Box.n = 0\n    return Box()"
+        "v = vars(Box)['n']",
+        "Box.n = v + 1",
+        "Box.n == 2",
+        "class Box: n = 0\ndef make():\n    Box.n = 0\n    return Box()",
     ),
     "attribute of an enum member": _count(
         "v = s.n",
@@ -345,7 +360,9 @@ SPOTS: dict[str, Spot] = {
     "copy": _count("v = copy.copy(s)", "s.n = v.n + 1", "s.n == 2", "import copy\n" + PRELUDE),
     # -- variables
     "global": Spot(
-        "global n\nv = n  # here\nawait asyncio.sleep(0)\nn = v + 1  # here", "n == 2", "n = 0\ndef make():\n    global n\n    n = 0"
+        "global n\nv = n  # here\nawait asyncio.sleep(0)\nn = v + 1  # here",
+        "n == 2",
+        "n = 0\ndef make():\n    global n\n    n = 0",
     ),
     "global of another module": _count(
         "v = shared.n",
@@ -367,8 +384,12 @@ SPOTS: dict[str, Spot] = {
         "n == 2",
         "import sys\nn = 0\ndef make(): sys.modules[__name__].n = 0",
     ),
-    "globals()": _count("v = globals()['n']", "globals()['n'] = v + 1", "n == 2", "n = 0\ndef make(): globals()['n'] = 0"),
-    "globals() and the name": _count("v = n", "globals()['n'] = v + 1", "n == 2", "n = 0\ndef make(): globals()['n'] = 0"),
+    "globals()": _count(
+        "v = globals()['n']", "globals()['n'] = v + 1", "n == 2", "n = 0\ndef make(): globals()['n'] = 0"
+    ),
+    "globals() and the name": _count(
+        "v = n", "globals()['n'] = v + 1", "n == 2", "n = 0\ndef make(): globals()['n'] = 0"
+    ),
     "setattr on a module": _count(
         "v = n",
         "setattr(sys.modules[__name__], 'n', v + 1)",
@@ -515,7 +536,8 @@ SPOTS: dict[str, Spot] = {
         "if s.cache.get('k') is None:  # here\n    await asyncio.sleep(0)\n    s.made += 1\n"
         "    thing = s.cache['k'] = Thing()  # here\n    s.kept.append(thing)",
         "s.made == 1",
-        "import weakref\nclass Thing: pass\n" + _with("self.cache = weakref.WeakValueDictionary(); self.made = 0; self.kept = []"),
+        "import weakref\nclass Thing: pass\n"
+        + _with("self.cache = weakref.WeakValueDictionary(); self.made = 0; self.kept = []"),
     ),
     "WeakValueDictionary whose value goes": Spot(
         "if name == 'a':\n    had = 'k' in s.cache  # here\n    await asyncio.sleep(0)\n"

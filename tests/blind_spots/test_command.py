@@ -15,7 +15,12 @@ IN_A_PROCESS = [
     *("truth of a local alias", "vars unpacked", "dict |=", "heappop", "sorted", "method as a callback"),
     *("Queue.empty and get_nowait", "Queue.qsize and get_nowait", "semaphores AB-BA", "itemgetter", "numpy item"),
     *("global of another module", "global of another module, read there", "globals() and the name", "closure"),
-    *("setattr on a module", "default argument", "context variable in a shared context", "attribute of a standard module"),
+    *(
+        "setattr on a module",
+        "default argument",
+        "context variable in a shared context",
+        "attribute of a standard module",
+    ),
     *("asynchronous generator", "weak reference", "file by open", "file by pathlib", "environment"),
     *("sqlite on one connection", "tasks of gather in a callee", "tasks of TaskGroup in a callee", "code in a string"),
 ]

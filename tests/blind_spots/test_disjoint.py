@@ -69,7 +69,9 @@ def conflicts(make: str, body: str, first: str, second: str, end: str = "pass") 
     """The keys on which the two tasks' accesses conflict, in stock order."""
     source = PROGRAM.replace("MAKE", make).replace("BODY", body).replace("END", end)
     execution = executed(source.replace("FIRST", repr(first)).replace("SECOND", repr(second)))
-    assert execution.outcome.ok or execution.outcome.exception in ("KeyError", "TypeError", "RuntimeError"), execution.outcome
+    assert execution.outcome.ok or execution.outcome.exception in ("KeyError", "TypeError", "RuntimeError"), (
+        execution.outcome
+    )
     held: dict[object, list[tuple[str, int]]] = {}
     found = set()
     for step in execution.run.steps:
@@ -99,7 +101,9 @@ def test_the_same_key_conflicts(title: str) -> None:
     assert conflicts(*KEYED[title], "a", "a") != set()
 
 
-GROWING = {t: p for t, p in KEYED.items() if t in ("dict new key", "dict pop", "dict setdefault", "set add", "set discard")}
+GROWING = {
+    t: p for t, p in KEYED.items() if t in ("dict new key", "dict pop", "dict setdefault", "set add", "set discard")
+}
 SIZE_READERS = ["len(s)", "bool(s)", "list(s)", "sorted(s)", "str(s)", "[x for x in s]", "s == {}", "s.copy()"]
 
 

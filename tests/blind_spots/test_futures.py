@@ -53,7 +53,10 @@ OPERATIONS: dict[str, tuple[str, list[int]]] = {
     "await of a call": ("async def one(): pass\n    def get(): return f\n    await get()\n    await one()", [READ]),
     "await in an expression": ("x = (await f) + 1", [READ]),
     "await in a callee": ("await awaiting(f)", [READ]),
-    "await of one that is not done": ("loop = p.get_loop()\n    loop.call_soon(lambda: p.set_result(1))\n    await p", [WRITE]),
+    "await of one that is not done": (
+        "loop = p.get_loop()\n    loop.call_soon(lambda: p.set_result(1))\n    await p",
+        [WRITE],
+    ),
     "gather": ("await asyncio.gather(f, f)", [READ, READ]),
     "gather by its own name": ("await gather(f)", [READ]),
     "gather of coroutines": ("await asyncio.gather(plain())", []),
@@ -87,7 +90,10 @@ def test_operations_on_futures(title: str) -> None:
 
 
 def test_tasks_are_futures() -> None:
-    assert accesses("t = asyncio.create_task(plain())\n    await asyncio.sleep(0)\n    await t\n    t.result()") == [READ, READ]
+    assert accesses("t = asyncio.create_task(plain())\n    await asyncio.sleep(0)\n    await t\n    t.result()") == [
+        READ,
+        READ,
+    ]
 
 
 TRANSPARENT = """

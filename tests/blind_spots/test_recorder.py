@@ -67,7 +67,11 @@ def conflicts(execution: Execution, marked: set[tuple[str, int]]) -> list[Any]:
             if step.proc.key == main or place not in marked:
                 continue
             for other, other_mode, other_place in held.get((number, key), ()):
-                if other != step.proc.key and (mode | other_mode) & WRITE and (place != other_place or len(marked) == 1):
+                if (
+                    other != step.proc.key
+                    and (mode | other_mode) & WRITE
+                    and (place != other_place or len(marked) == 1)
+                ):
                     found.append((other, step.proc.key, key))
             held.setdefault((number, key), []).append((step.proc.key, mode, place))
     return found
