@@ -53,7 +53,8 @@ def getter(f: Any, a: tuple[Any, ...], s: int) -> None:
         for key in given:
             _get_item(o, key, s)
     else:
-        kw, first = (made.keywords, made.args) if isinstance(made, partial) else ({}, ())
+        first: tuple[Any, ...] = made.args if isinstance(made, partial) else ()
+        kw = made.keywords if isinstance(made, partial) else {}
         name, *rest = [*first, *given]
         _call_method(o, name, tuple(rest), kw, s)
 
