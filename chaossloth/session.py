@@ -238,6 +238,7 @@ class Session:
     def _unseen(self) -> set[str]:
         """What took part and was not seen: code that is not recorded, state that the oracle cannot compare."""
         packages = {f"code of {name} (installed; --include {name})" for name in self._subject.foreign_packages()}
+        packages |= {f"code that could not be instrumented: {entry}" for entry in self._subject.skipped()}
         return packages | {f"content of {place}" for place in self._subject.unobserved()}
 
     def reduce(self, seconds: float, times: int) -> dict[str, Any]:

@@ -177,6 +177,10 @@ class Subject:
                     found.add(str(name).partition(".")[0])
         return frozenset(found)
 
+    def skipped(self) -> tuple[str, ...]:
+        """Functions of the present variant that could not be instrumented, so that what they do is not recorded."""
+        return self._loader.skipped if self._loader is not None else ()
+
     @staticmethod
     def show(result: Any) -> str:
         """Short text of a scenario's result; outcomes of concurrent calls are compared by the oracle."""

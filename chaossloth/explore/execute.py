@@ -199,6 +199,8 @@ class Executor:
     def _finish(self, run: Run, outcome: Outcome, seed: int, draws: int, touched: frozenset[str]) -> Execution:
         if run.ended is not None and run.ended.kind == "unsupported":
             raise Unsupported(run.ended.detail)
+        for step in run.steps if not recorder.grown.isdisjoint(recorder.ordered) else ():
+            recorder.commuting(step.accesses)
         if recorder.persistent_writes:
             self.leaks |= recorder.persistent_writes
         self._stale = bool(self.leaks)

@@ -40,6 +40,7 @@ from chaossloth.loop.delivery import DeliveringLoop
 from chaossloth.loop.run import Handle, LoopStopped, Proc, RawStep
 from chaossloth.loop.scheduling import callback_name, is_internal
 from chaossloth.subject.channel import BY_COUNT, guard
+from chaossloth.subject.effects import FOREIGN_CALLBACKS, before_callback
 from chaossloth.subject.record import recorder
 from chaossloth.subject.recorder import BLOCKED, COMMUTES, NO_SITE, READ, SYNC, WRITE
 
@@ -202,6 +203,8 @@ class ControlledLoop(DeliveringLoop):
         recording = run.recording
         if recording:
             recorder.begin_step(proc.number, proc.steps)
+            if type(handle.callback) in FOREIGN_CALLBACKS:
+                before_callback(handle.callback, handle.args)
         if recording and cause == "callback" and is_internal(handle.callback):
             self._call_internal(handle)
         else:
