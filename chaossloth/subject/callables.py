@@ -55,7 +55,7 @@ def getter(f: Any, a: tuple[Any, ...], s: int) -> None:
     else:
         first: tuple[Any, ...] = made.args if isinstance(made, partial) else ()
         kw = made.keywords if isinstance(made, partial) else {}
-        name, *rest = [*first, *given]
+        name, *rest = (*first, *tuple(given))
         _call_method(o, name, tuple(rest), kw, s)
 
 
