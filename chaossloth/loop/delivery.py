@@ -185,7 +185,7 @@ class DeliveringLoop(ThreadingLoop):
                 handle.passed += 1
             ready.remove(chosen)
         if ready:
-            run.bypass = max(run.bypass, max(handle.passed for handle in ready))
+            run.bypass = max(run.bypass, ready[0].passed)  # the oldest was passed over most
         if self._on_futures and chosen.args and self._on_futures.get(id(chosen.args[0])) is chosen:
             del self._on_futures[id(chosen.args[0])]
         return chosen
