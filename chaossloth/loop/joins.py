@@ -61,9 +61,10 @@ class Joins:
         recorder.put((number, "children", WRITE | SYNC, NO_SITE))
 
     def _gather(self, callback: Any, child: Any, steps: tuple[int, ...], fifo: bool) -> tuple[list[int], int]:
-        children = _cell(callback, "children") or [child]
-        number = self._number(("gather", self._name(children[0])), children[0])
-        failed = _failed(child) and not _cell(callback, "return_exceptions")
+        children = _cell(callback, "children")
+        first = children[0] if children else child
+        number = self._number(("gather", self._name(first)), first)
+        failed = (child._exception is not None or child.cancelled()) and not _cell(callback, "return_exceptions")
         if failed or fifo:
             recorder.put((number, "children", (WRITE if failed else COMMUTES) | SYNC, NO_SITE))
         members = self._member(number, steps)
