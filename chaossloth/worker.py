@@ -47,12 +47,18 @@ class Subject:
         self._spec = CallSpec()
 
     def open(
-        self, include: Sequence[str], setup: str | None, calls: int, args: Sequence[str], **located: Any
+        self,
+        include: Sequence[str],
+        setup: str | None,
+        calls: int,
+        args: Sequence[str],
+        cancellation: bool = False,
+        **located: Any,
     ) -> dict[str, Any]:
         """Take what `locate` found in the command's process; look up --include packages. Nothing is imported yet."""
         self._located = Located.from_json(located)
         self._loader = Loader(self._located.context, list(include))
-        self._spec = CallSpec(calls, tuple(args), setup)
+        self._spec = CallSpec(calls, tuple(args), setup, cancellation)
         guard.is_subject = self.is_subject
         watch.is_subject = self.is_subject
         watch.recorder = recorder
@@ -170,6 +176,10 @@ class Subject:
                 ):
                     found.add(str(name).partition(".")[0])
         return frozenset(found)
+
+    def skipped(self) -> tuple[str, ...]:
+        """Functions of the present variant that could not be instrumented, so that what they do is not recorded."""
+        return self._loader.skipped if self._loader is not None else ()
 
     @staticmethod
     def show(result: Any) -> str:

@@ -34,6 +34,7 @@ from chaossloth.loop.run import Chooser
 __all__ = ["REDUCTION_FIRST", "Limits", "Search", "SearchResult", "pct_floor"]
 
 REDUCTION_FIRST = 64
+BEYOND_REDUCTION = 120  # where something takes part whose accesses are not seen: orders at random
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,7 @@ class Search:
         self._reduction: Reduction | FifoReduction = self._new_reduction()
         self._accesses: dict[tuple[str, int], dict[object, int]] = {}
         self._turn = 0
+        self._beyond = 0  # turns after the reduction's end
         self.fixed_seed = False  # True: the same draws in every execution, only the order varies
         self.result = SearchResult(label)
 
@@ -154,6 +156,10 @@ class Search:
         cut = result.draws or result.truncated or result.unfair or result.impossible or result.capped
         return self._reduction.finished and self._reduction.complete and not cut and not self._executor.real_io
 
+    def _is_blind(self) -> bool:
+        """Something took part that the recorder does not see: classes are larger than its accesses say."""
+        return bool(self._executor.unobservable or self._executor.real_io)
+
     def _share(self) -> float | None:
         """None where other things than the order vary: their space has no size."""
         if self.result.draws or self._executor.real_io:
@@ -166,7 +172,9 @@ class Search:
         while True:
             drawing = result.draws > 0 and not self.fixed_seed
             if reduction.finished and not drawing and (reduction.complete or not result.max_choices):
-                return
+                self._beyond += 1
+                if not self._is_blind() or not result.max_choices or self._beyond > BEYOND_REDUCTION:
+                    return
             self._turn += 1
             if drawing and result.executions and self._turn % 2:
                 yield self._seed_turn

@@ -40,6 +40,7 @@ from chaossloth.loop.delivery import DeliveringLoop
 from chaossloth.loop.run import Handle, LoopStopped, Proc, RawStep
 from chaossloth.loop.scheduling import callback_name, is_internal
 from chaossloth.subject.channel import BY_COUNT, guard
+from chaossloth.subject.effects import FOREIGN_CALLBACKS, before_callback
 from chaossloth.subject.record import recorder
 from chaossloth.subject.recorder import BLOCKED, COMMUTES, NO_SITE, READ, SYNC, WRITE
 
@@ -125,6 +126,8 @@ class ControlledLoop(DeliveringLoop):
             task.remove_done_callback(stop)
         if not task.done():
             raise RuntimeError("Event loop stopped before Future completed.")
+        if self.run.cancels is not None:
+            self.run.cancels.main_ended(self, task)
         if self.run.recording and not self.run.detail and not self._reorder:
             self._note_end()
         return task.result()
@@ -163,6 +166,8 @@ class ControlledLoop(DeliveringLoop):
             )
             if not handle._cancelled:
                 self._execute(handle)
+            if run.cancels is not None:
+                run.cancels.round_ends(self)
             return
         if not ready or self._timers or self._free:
             self._deliver()
@@ -172,6 +177,8 @@ class ControlledLoop(DeliveringLoop):
             handle = ready.popleft()
             if not handle._cancelled:
                 self._execute(handle)
+        if run.cancels is not None:
+            run.cancels.round_ends(self)
 
     def _execute(self, handle: Handle) -> None:
         run = self.run
@@ -197,12 +204,16 @@ class ControlledLoop(DeliveringLoop):
         recording = run.recording
         if recording:
             recorder.begin_step(proc.number, proc.steps)
+            if type(handle.callback) in FOREIGN_CALLBACKS:
+                before_callback(handle.callback, handle.args)
         if recording and cause == "callback" and is_internal(handle.callback):
             self._call_internal(handle)
         else:
             self._call(handle)
         if self._folded:
             self._call_folded()
+        if run.cancels is not None:
+            run.cancels.step_ended(self, handle)
         if recording:
             accesses = recorder.end_step()
             if proc.is_task:

@@ -41,6 +41,7 @@ class ThreadingLoop(SchedulingLoop):
         """The body runs to its end when the schedule delivers its completion; see the module docstring."""
         self._check_callback(func)
         future = self.create_future()
+        self.run.real_io.add("threads")  # bodies run one at a time here: what they do to each other is not explored
         handle = Handle(self, self._thread_body, (executor, func, args, future), None)
         self._free.append(self._completion("external", 0.0, handle))
         return future

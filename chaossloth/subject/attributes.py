@@ -7,22 +7,30 @@ and the instance may override is two locations: a later store in the instance ch
 
 from __future__ import annotations
 
+import enum
+import gc
 import sys
+import threading
 import types
+import weakref
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
 from chaossloth.subject import containers as c
-from chaossloth.subject.foreign import PLAIN, nature_of, our_modules
+from chaossloth.subject.foreign import PLAIN, is_ours, nature_of, our_modules
+from chaossloth.subject.opaque import WINDOWS, behind, forget_operations, operate, touch
 from chaossloth.subject.recorder import READ, UPDATE, WRITE, recorder
 
 __all__ = [
     "ATTRIBUTES",
+    "exposed_modules",
     "forget_types",
+    "alias_class",
     "ga",
     "gl",
     "imported_globals",
+    "keep_dict",
     "kind_in_class",
     "module_attribute_stores",
     "own_value",
@@ -38,11 +46,12 @@ PATHS = recorder.names.paths
 
 written_globals: set[tuple[str, str]] = set()  # (module, name) declared `global` where it is assigned
 imported_globals: set[tuple[str, str]] = set()  # (module, name) bound by an import
+exposed_modules: set[str] = set()  # modules with code that may set globals of any module by other means
 module_attribute_stores: set[str] = set()  # attribute names that instrumented code sets on something imported
 
 # -- attributes: how a type's attribute is found; the common kinds are tested in line
 
-INSTANCE, METHOD, COMPUTED, SLOT, CLASS_VALUE, CACHED, DICT = 1, 2, 3, 4, 5, 6, 7
+INSTANCE, METHOD, COMPUTED, SLOT, CLASS_VALUE, CACHED, DICT, UNSEEN = 1, 2, 3, 4, 5, 6, 7, 8
 _NEVER: dict[str, int] = {}
 _value = object.__getattribute__
 ATTRIBUTES: dict[type, dict[str, int] | None] = {}  # plain instances with a __dict__; None: see _OTHERS
@@ -62,6 +71,7 @@ def forget_types() -> None:
     """Classes may have changed."""
     ATTRIBUTES.clear()
     _OTHERS.clear()
+    forget_operations()
 
 
 def ga(o: Any, name: str, s: int) -> Any:
@@ -120,11 +130,37 @@ def store(o: Any, name: str, s: int, mode: int) -> None:
             handler(o, name, s, mode)
         return
     kind = kinds.get(name) or _classify(t, name, kinds)
-    if kind != COMPUTED and kind != DICT:
+    if kind == DICT:
+        _replace_dict(o, s)
+    elif kind == UNSEEN:
+        operate(o, mode, s)
+    elif kind != COMPUTED:
         number = IDS.get(id(o)) or N.seen(o)
         R.put((number, name, mode, s))
         if mode != WRITE and kind == CLASS_VALUE and name not in o.__dict__:
             R.put((holder_number(t, name), name, READ, s))
+
+
+_kept_dicts = threading.local()
+
+
+def keep_dict(v: Any, fresh: bool) -> None:
+    """`v` is the `__dict__` that the next store of that name sets."""
+    _kept_dicts.value = (v, fresh)
+
+
+def _replace_dict(o: Any, s: int) -> None:
+    """`o.__dict__ = v`: every attribute may change, and from now on `o` is whatever else has `v` for its `__dict__`."""
+    number = IDS.get(id(o)) or N.seen(o)
+    (v, fresh), _kept_dicts.value = getattr(_kept_dicts, "value", None) or (None, False), None
+    old = o.__dict__
+    for name in [*old, *(v if type(v) is dict else ())]:
+        R.put((number, name, WRITE, s))
+    if type(v) is dict and v is not old:
+        if fresh:
+            N.alias(v, number)
+        else:
+            N.join(o, c.number_of(v))
 
 
 def own_value(o: Any, name: str) -> Any:
@@ -132,6 +168,11 @@ def own_value(o: Any, name: str) -> Any:
     if ATTRIBUTES.get(type(o)) is None:
         return None
     return o.__dict__.get(name)
+
+
+def alias_class(cls: type) -> None:
+    """The namespace of a class, as its `__dict__` shows it, goes by the identity of the class."""
+    N.alias(gc.get_referents(cls.__dict__)[0], IDS.get(id(cls)) or N.seen(cls))
 
 
 def _classify(t: type, name: str, kinds: dict[str, int]) -> int:
@@ -154,9 +195,14 @@ def _kind_of_value(held: Any) -> int:
         return SLOT
     if issubclass(kind, cached_property):
         return CACHED
+    if kind is property:
+        return COMPUTED if all(f is None or is_ours(f) for f in (held.fget, held.fset, held.fdel)) else UNSEEN
     if hasattr(kind, "__set__") or hasattr(kind, "__delete__"):
-        return COMPUTED
+        return COMPUTED if nature_of(kind) == "ours" or kind.__module__ in _COMPUTING else UNSEEN
     return METHOD if hasattr(kind, "__get__") else CLASS_VALUE
+
+
+_COMPUTING = ("builtins", "types", "enum")  # `__class__`, `__weakref__`, the names and values of enums
 
 
 def holder_number(t: type, name: str) -> int:
@@ -168,6 +214,9 @@ def _unusual(o: Any, t: type, name: str, s: int, mode: int, kind: int) -> None:
     number = IDS.get(id(o)) or N.seen(o)
     if kind == DICT:
         N.alias(o.__dict__, number)
+        return
+    if kind == UNSEEN:
+        operate(o, mode, s)
         return
     if kind == CLASS_VALUE:
         R.put((number, name, mode, s))
@@ -223,13 +272,41 @@ def _describe(t: type) -> None:
         "function": _function_attribute,
         "opaque": _opaque_attribute,
     }
-    _OTHERS[t] = handlers.get(nature) if t not in c.EXACT else None
+    handler = handlers.get(nature) if t not in c.EXACT else None
+    if t in WINDOWS:
+        handler = _shown_attribute
+    elif nature == "nothing" and t.__module__.partition(".")[0] in ("asyncio", "_asyncio"):
+        handler = _primitive_attribute
+    _OTHERS[t] = handler
+
+
+def _shown_attribute(o: Any, name: str, s: int, mode: int) -> None:
+    """Of a weak proxy."""
+    held = behind(o)
+    if held is None or type(o) not in (weakref.ProxyType, weakref.CallableProxyType):
+        return
+    if mode == READ:
+        ga(held, name, s)
+    else:
+        store(held, name, s, mode)
+
+
+def _primitive_attribute(o: Any, name: str, s: int, mode: int) -> None:
+    """Attributes that the subject puts on asyncio's objects; what these keep for themselves is not recorded."""
+    if kind_in_class(type(o), name) in (METHOD, COMPUTED) or (name.startswith("__") and name.endswith("__")):
+        return
+    if name.startswith("_"):
+        R.not_seen(f"a private attribute ({name}) of asyncio's {type(o).__name__}", s)
+    R.put((IDS.get(id(o)) or N.seen(o), name, mode, s))
 
 
 def _without_dict(o: Any, name: str, s: int, mode: int) -> None:
     """Instances with slots only, or with their own `__getattribute__`."""
     kind = kind_in_class(type(o), name)
     if kind in (COMPUTED, METHOD, DICT):
+        return
+    if kind == UNSEEN:
+        operate(o, mode, s)
         return
     number = IDS.get(id(o)) or N.seen(o)
     R.put((number, name, mode, s))
@@ -248,7 +325,7 @@ def _container_attribute(o: Any, name: str, s: int, mode: int) -> None:
 def _module_attribute(o: Any, name: str, s: int, mode: int) -> None:
     space = o.__dict__
     if "__chaossloth__" not in space:
-        if mode & WRITE:
+        if mode & WRITE or name in module_attribute_stores:
             R.put((N.module(o.__name__), name, mode, s))
         return
     if mode & WRITE:
@@ -261,7 +338,13 @@ def _class_attribute(o: Any, name: str, s: int, mode: int) -> None:
         forget_types()
         R.put((IDS.get(id(o)) or N.seen(o), name, mode, s))
         return
+    if name == "__dict__":
+        alias_class(o)
+        return
     if nature_of(o) not in ("ours", "container") or kind_in_class(type(o), name) == COMPUTED:
+        return
+    if issubclass(o, enum.Enum) and name in o._member_map_:
+        N.reached(o._member_map_[name], holder_number(o, name), name)
         return
     if kind_in_class(o, name) in (CLASS_VALUE, INSTANCE):
         number = holder_number(o, name)
@@ -272,6 +355,8 @@ def _class_attribute(o: Any, name: str, s: int, mode: int) -> None:
 def _function_attribute(o: Any, name: str, s: int, mode: int) -> None:
     if not name.startswith("__"):
         R.put((IDS.get(id(o)) or N.seen(o), name, mode, s))
+    elif name in ("__defaults__", "__kwdefaults__", "__code__") and (mode & WRITE or name == "__kwdefaults__"):
+        R.not_seen(f"a function's {name}", s)
 
 
 def _opaque_attribute(o: Any, name: str, s: int, mode: int) -> None:
@@ -280,13 +365,13 @@ def _opaque_attribute(o: Any, name: str, s: int, mode: int) -> None:
         return
     number = IDS.get(id(o)) or N.seen(o)
     R.put((number, name, mode, s))
-    R.put((number, "#", READ if mode == READ else WRITE, s))
+    touch(o, READ if mode == READ else WRITE, s)
 
 
 def gl(v: Any, module: str, name: str, s: int, mode: int = READ) -> Any:
     """Global `name` of `module` was read as `v`."""
     if R.enabled:
-        if mode != READ or (module, name) in written_globals or name in module_attribute_stores:
+        if mode != READ or (module, name) in written_globals or name in module_attribute_stores or exposed_modules:
             R.put((N.module(module), name, mode, s))
         if type(v) not in PLAIN:
             if id(v) not in IDS:

@@ -6,11 +6,11 @@ import ast
 import sys
 from typing import Any, TypeVar
 
-from chaossloth.subject.nodes import HOOKS, holds_only_constants, is_hook, is_number
+from chaossloth.subject.nodes import HOOKS, holds_only_constants, is_hook, is_number, last_name
 from chaossloth.subject.recorder import Site, add_site
 from chaossloth.subject.scopes import Scope, ScopeTree, mangled
 
-__all__ = ["BUILTINS", "FRESH", "Builder"]
+__all__ = ["BUILTINS", "CONSUMING", "FRESH", "ITERATORS", "Builder"]
 
 _E = TypeVar("_E", bound=ast.expr)
 _STANDARD = sys.stdlib_module_names
@@ -22,12 +22,11 @@ def _words(text: str) -> frozenset[str]:
 
 # Builtins, where the name means the builtin: the hook that their arguments pass through, None for none.
 _HARMLESS = _words(
-    "isinstance issubclass id type callable range super locals globals dir compile __import__ hash abs round int"
-    " float ord chr hex bin oct divmod pow open input property staticmethod classmethod slice object breakpoint"
-    " complex"
+    "isinstance issubclass id type callable range super locals globals dir compile __import__ ord chr hex bin oct"
+    " input property staticmethod classmethod slice object breakpoint"
 )
 _ITERATING = _words("list tuple set frozenset sum any all enumerate zip map filter reversed iter")
-_READING = _words("print repr str format ascii bytes bytearray")
+_READING = _words("print repr str format ascii bytes bytearray hash abs round int float complex divmod pow")
 BUILTINS: dict[str, str | None] = {
     **dict.fromkeys(_HARMLESS),
     **dict.fromkeys(_ITERATING, "rk"),
@@ -38,10 +37,15 @@ BUILTINS: dict[str, str | None] = {
     "dict": "rv",
     "next": "nx",
 }
-FRESH = frozenset(
-    {"list", "set", "sorted", "dict", "bytearray", "object", "enumerate", "zip", "map", "filter", "reversed", "iter"}
-)
+ITERATORS = frozenset({"enumerate", "zip", "map", "filter", "reversed", "iter"})
+FRESH = frozenset({"list", "set", "sorted", "dict", "bytearray", "object"}) | ITERATORS
+# What takes all that a generator expression yields before it returns.
+CONSUMING = frozenset({"list", "tuple", "set", "frozenset", "dict", "sorted", "sum", "min", "max", "any", "all"})
 _SCALAR_CALLS = _words("len isinstance issubclass callable id hash int float str repr ord chr any all")
+
+
+_JOINING = _words("gather wait wait_for as_completed shield")  # they look at futures
+_GIVING_FUTURES = _words("gather shield ensure_future create_task wrap_future Future Task run_coroutine_threadsafe")
 
 
 class Builder(ast.NodeTransformer):
@@ -58,8 +62,46 @@ class Builder(ast.NodeTransformer):
         self.scope: Scope = tree.module
         self.qualified: list[str] = []
         self.methods: list[set[str]] = []  # of the enclosing classes
-        self.attribute_stores: set[str] = set()
         self.live = False  # inside a function
+        self._numbers: dict[Scope, set[str]] = {}
+        self.consumed: set[ast.expr] = set()  # generator expressions that are consumed where they are made
+        self.stored: set[str] = set()  # names of attributes that the module sets on something else than `self`
+        self.deleted: set[str] = set()  # names of variables that it deletes
+        self.exposes = False  # it may set globals of modules by other means than their names
+        self.shares_contexts = False  # it makes contexts that several tasks may run in
+
+    def survey(self, tree: ast.Module) -> None:
+        """Look through the whole module for what decides how names are treated everywhere in it."""
+        reaching, setting = False, False
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute):
+                self._survey_attribute(node)
+                reaching |= node.attr in ("modules", "import_module")
+                setting |= node.attr == "__dict__"
+            elif isinstance(node, ast.Name):
+                if isinstance(node.ctx, ast.Del):
+                    self.deleted.add(node.id)
+                self.exposes |= node.id == "globals"
+                reaching |= node.id in ("import_module", "__import__")
+                setting |= node.id in ("setattr", "delattr", "vars")
+                self.shares_contexts |= node.id in ("copy_context", "Context")
+            elif isinstance(node, ast.Call):
+                self.exposes |= self._sets_on_module(node)
+        self.exposes |= reaching and setting
+
+    def _survey_attribute(self, node: ast.Attribute) -> None:
+        own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+        if not isinstance(node.ctx, ast.Load) and not own:
+            self.stored.add(node.attr)
+        self.shares_contexts |= node.attr in ("copy_context", "Context")
+        if node.attr == "__dict__" and isinstance(node.value, ast.Name):
+            self.exposes |= self._imported(node.value) is not None
+
+    def _sets_on_module(self, node: ast.Call) -> bool:
+        """`setattr(module, ...)`, `vars(module)` with an imported name."""
+        setting = isinstance(node.func, ast.Name) and node.func.id in ("setattr", "delattr", "vars")
+        first = node.args[0] if setting and node.args else None
+        return isinstance(first, ast.Name) and self._imported(first) is not None
 
     # -- building nodes
 
@@ -102,6 +144,43 @@ class Builder(ast.NodeTransformer):
         called = node.func if isinstance(node, ast.Call) else None
         return isinstance(called, ast.Name) and called.id in _SCALAR_CALLS and self._is_builtin(called.id)
 
+    def _is_number(self, name: str) -> bool:
+        """Whether every value that local `name` is bound to in this function is a number."""
+        if self.scope.owner(self._mangled(name)) is not self.scope:
+            return False
+        if self.scope not in self._numbers:
+            node = next(node for node, scope in self.tree.of.items() if scope is self.scope)
+            self._numbers[self.scope] = self._names_of_numbers(node)
+        return name in self._numbers[self.scope]
+
+    def _is_counter(self, node: ast.AugAssign | ast.For) -> bool:
+        if isinstance(node, ast.AugAssign):
+            return self._gives_number(node.value)
+        return isinstance(node.iter, ast.Call) and last_name(node.iter.func) == "range"
+
+    def _names_of_numbers(self, function: ast.AST) -> set[str]:
+        numbers, others = set[str](), set[str]()
+        good: set[ast.AST] = set()
+        for node in ast.walk(function):
+            if isinstance(node, ast.Assign) and self._gives_number(node.value):
+                good.update(t for t in node.targets if isinstance(t, ast.Name))
+            elif isinstance(node, ast.AugAssign | ast.For) and self._is_counter(node):
+                good.add(node.target)
+        for node in ast.walk(function):
+            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+                (numbers if node in good else others).add(node.id)
+            elif isinstance(node, ast.arg):
+                others.add(node.arg)
+            elif isinstance(node, (ast.MatchAs, ast.MatchStar, ast.ExceptHandler)) and node.name:
+                others.add(node.name)
+        return numbers - others
+
+    def _gives_number(self, node: ast.expr) -> bool:
+        called = node.func if isinstance(node, ast.Call) else None
+        return is_number(node) or (
+            isinstance(called, ast.Name) and called.id in ("len", "int", "float", "ord") and self._is_builtin(called.id)
+        )
+
     def _plain_name(self, name: str, old: ast.AST) -> ast.expr:
         return self.at(ast.Name(name, ast.Load()), old)
 
@@ -124,6 +203,16 @@ class Builder(ast.NodeTransformer):
             shared = name in self.tree.written_globals or name in self.tree.data_globals
             return "global" if shared and name != HOOKS else None
         return "closure" if name in owner.shared_variables() else None
+
+    def _may_be_unbound(self, name: str) -> bool:
+        """Whether reading variable `name`, which is recorded here, may find it deleted or not bound yet."""
+        mangled_name = self._mangled(name)
+        if name in self.deleted:
+            return True
+        owner = self.scope.owner(mangled_name)
+        if owner is None:
+            return mangled_name not in self.tree.module.bindings
+        return min(place for place, _in_loop in owner.bindings[mangled_name]) > owner.captured[mangled_name]
 
     def _record_name(self, name: str, old: ast.AST, mode: int | None = None) -> list[ast.stmt]:
         """Statements that record a store (or `mode`) of variable `name`."""
@@ -190,13 +279,23 @@ class Builder(ast.NodeTransformer):
     def _is_builtin(self, name: str) -> bool:
         return name in BUILTINS and self.scope.owner(name) is None and name not in self.tree.module.bindings
 
+    def _makes_coroutine(self, callee: ast.expr) -> bool:
+        """Whether calling `callee` certainly gives a coroutine, never a future."""
+        if isinstance(callee, ast.Attribute) and isinstance(callee.value, ast.Name):
+            return self._imported(callee.value) == "asyncio" and callee.attr not in _GIVING_FUTURES
+        if not isinstance(callee, ast.Name) or self._known_name(callee.id) != "function":
+            return False
+        name = self._mangled(callee.id)
+        scope = self.scope.owner(name) or self.tree.module
+        return isinstance(scope.plain_definitions[name], ast.AsyncFunctionDef)
+
     def _known(self, callee: ast.expr) -> str | None:
         """ "function" or "class" of this module, or asyncio's: calls that need no look at their arguments."""
         if isinstance(callee, ast.Name):
             return self._known_name(callee.id)
         if isinstance(callee, ast.Attribute) and isinstance(callee.value, ast.Name):
             if self._imported(callee.value) == "asyncio":
-                return "class"
+                return "class" if callee.attr not in _JOINING else None
             own = bool(self.methods) and callee.attr in self.methods[-1] and callee.value.id == "self"
             return "function" if own else None
         return None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from chaossloth.subject.containers import (
+    add,
     extend,
     holds,
     index_in,
@@ -18,6 +19,7 @@ from chaossloth.subject.containers import (
     read_item,
     read_keys,
     remove,
+    resize,
     shift,
     write_all,
     write_item,
@@ -25,7 +27,7 @@ from chaossloth.subject.containers import (
 from chaossloth.subject.iteration import is_lazy, sources
 from chaossloth.subject.recorder import READ, UPDATE, WRITE, recorder
 
-__all__ = ["METHODS", "method"]
+__all__ = ["METHODS", "method", "reads_only"]
 
 R = recorder
 
@@ -47,11 +49,13 @@ def _dict_method(o: Any, number: int, name: str, a: tuple[Any, ...], k: dict[str
     elif name in ("update", "subtract"):
         _dict_update(o, number, a, k, s)
     elif name == "popitem":
+        R.ordered.add(number)
         R.put((number, "#", UPDATE, s))
         _dict_popitem(o, number, a, k, s)
     elif name == "move_to_end":
         R.put((number, "#", WRITE, s))
     elif name in ("__len__", "__iter__", "__reversed__"):
+        R.ordered.add(number)
         R.put((number, "#", READ, s))
     elif name in _READING:
         read_all(o, "dict", s)
@@ -69,7 +73,7 @@ def _dict_take(o: Any, number: int, name: str, k: Any, s: int) -> None:
         R.put((number, key, READ, s))
     else:
         R.put((number, key, UPDATE, s))
-        R.put((number, "#", WRITE, s))
+        resize(number, s)
 
 
 def _dict_popitem(o: Any, number: int, a: tuple[Any, ...], k: dict[str, Any], s: int) -> None:
@@ -97,19 +101,17 @@ def _set_method(o: Any, number: int, name: str, a: tuple[Any, ...], k: dict[str,
     if name in ("discard", "remove") and a:
         remove(o, number, "set", a[0], s)
     elif name == "add" and a:
-        present = holds(o, "set", a[0])
-        R.put((number, key_of(a[0]), READ if present else WRITE, s))
-        if not present:
-            R.put((number, "#", WRITE, s))
+        add(o, number, a[0], s)
     elif name == "__contains__" and a:
         R.put((number, key_of(a[0]), READ, s))
     elif name in _READING:
+        R.ordered.add(number)
         R.put((number, "#", READ, s))
         _read_arguments(a, s)
     elif name == "update" and all(type(x) in (set, frozenset, list, tuple, dict) for x in a):
         for x in a:
             for item in list(x):
-                _set_method(o, number, "add", (item,), {}, s)
+                add(o, number, item, s)
         _read_arguments(a, s)
     else:
         write_all(o, "set", s)
@@ -186,6 +188,11 @@ METHODS: dict[str, Callable[[Any, int, str, tuple[Any, ...], dict[str, Any], int
     "list": _list_method,
     "coarse": _coarse_method,
 }
+
+
+def reads_only(name: str) -> bool:
+    """Whether the container method `name` changes nothing, on any container."""
+    return name in _READING or name in ("get", "keys", "values", "items", "__missing__")
 
 
 def method(o: Any, kind: str, name: str, a: tuple[Any, ...], k: dict[str, Any], s: int) -> None:

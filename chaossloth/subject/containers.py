@@ -19,13 +19,14 @@ from typing import Any
 
 from chaossloth.subject import keys
 from chaossloth.subject.keys import SCALARS, VALUE_TYPES, can_look_up, operation
-from chaossloth.subject.recorder import READ, UPDATE, WRITE, recorder
+from chaossloth.subject.recorder import COMMUTES, READ, UPDATE, WRITE, recorder
 
 __all__ = [
     "EXACT",
     "KINDS",
     "SCALARS",
     "UNKNOWN",
+    "add",
     "contains",
     "delete_item",
     "extend",
@@ -43,6 +44,7 @@ __all__ = [
     "read_item",
     "read_keys",
     "remove",
+    "resize",
     "shift",
     "structure",
     "write_all",
@@ -138,7 +140,7 @@ def read_item(o: Any, kind: str, i: Any, s: int, mode: int = READ) -> None:
         key = key_of(i)
         present = holds(o, kind, i)
         if not present and isinstance(o, collections.defaultdict) and o.default_factory is not None:
-            R.put((number, "#", WRITE, s))
+            resize(number, s)
             mode = UPDATE
         R.put((number, key, mode, s))
         if present:
@@ -178,7 +180,7 @@ def write_item(o: Any, kind: str, i: Any, s: int, mode: int = WRITE) -> None:
     if kind == "dict":
         R.put((number, key_of(i), mode, s))
         if not holds(o, kind, i):
-            R.put((number, "#", WRITE, s))
+            resize(number, s)
     elif kind == "list":
         position = index_in(o, i)
         if position is not None:
@@ -230,6 +232,8 @@ def read_keys(o: Any, kind: str, s: int) -> None:
     R.put((number, "#", READ, s))
     if kind == "list":
         put_range(number, 0, list.__len__(o), READ, s)
+    else:
+        R.ordered.add(number)
 
 
 def read_all(o: Any, kind: str, s: int) -> None:
@@ -238,7 +242,9 @@ def read_all(o: Any, kind: str, s: int) -> None:
     R.put((number, "#", READ, s))
     if kind == "list":
         put_range(number, 0, list.__len__(o), READ, s)
-    elif kind == "dict":
+        return
+    R.ordered.add(number)
+    if kind == "dict":
         for k in list(dict.keys(o)):
             R.put((number, key_of(k), READ, s))
 
@@ -295,15 +301,30 @@ def extend(o: list[Any], number: int, value: Any, s: int) -> None:
         grows(o, number, s)
 
 
+def resize(number: int, s: int) -> None:
+    """One key is added to the dict or set, or taken out."""
+    R.grown.add(number)
+    R.put((number, "#", _RESIZE, s))
+
+
 def remove(o: Any, number: int, kind: str, k: Any, s: int) -> None:
     """Take `k` out, if it is there."""
     if holds(o, kind, k) is False:
         R.put((number, key_of(k), READ, s))
     else:
-        R.put((number, "#", WRITE, s))  # first: who iterates over it minds the structure most
+        resize(number, s)  # first: who iterates over it minds the structure most
         R.put((number, key_of(k), UPDATE, s))
 
 
+def add(o: Any, number: int, x: Any, s: int) -> None:
+    """Put `x` into set `o`, if it is not there."""
+    present = holds(o, "set", x)
+    R.put((number, key_of(x), READ if present else WRITE, s))
+    if not present:
+        resize(number, s)
+
+
+_RESIZE = WRITE | COMMUTES
 UNKNOWN: Any = object()  # a value that is not there yet
 
 
@@ -312,6 +333,9 @@ def write_in_place(o: Any, kind: str, value: Any, op: str, s: int) -> None:
     number = number_of(o)
     if kind == "list" and op == "Add":
         extend(o, number, value, s)
+    elif kind == "set" and op == "BitOr" and type(value) in (set, frozenset):
+        for x in list(value):
+            add(o, number, x, s)
     elif kind == "set" and op == "BitOr":
         R.put((number, "#", WRITE, s))
         grows(o, number, s)

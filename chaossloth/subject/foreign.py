@@ -64,7 +64,6 @@ PLAIN: frozenset[type] = frozenset(
         types.ModuleType,
         types.CoroutineType,
         types.GenericAlias,
-        types.MappingProxyType,
         types.CodeType,
         types.TracebackType,
         types.FrameType,
@@ -79,7 +78,7 @@ _OURS: dict[str, None] = {}  # names of instrumented modules, in the order of th
 _natures: dict[type, Nature] = {}
 _VALUE_MODULES = _words(
     "abc _abc contextlib contextvars _contextvars copy dataclasses datetime _datetime decimal _decimal enum"
-    " fractions inspect ipaddress logging numbers pathlib re sre typing _typing uuid warnings weakref _weakref"
+    " fractions inspect ipaddress logging numbers pathlib re sre typing _typing uuid warnings _weakref"
     " zoneinfo traceback types"
 )
 _PURE_MODULES = _words(
@@ -101,12 +100,12 @@ _WRITING_FIRST = frozenset(
             for name in ("setitem", "delitem", "iadd", "ior", "iand", "isub", "ixor", "imul", "iconcat")
         ),
         "random.shuffle",
-        "struct.pack_into",
-        "_struct.pack_into",
     }
 )
+_WRITING = frozenset({"struct.pack_into", "_struct.pack_into", "functools.update_wrapper"})  # of the pure modules
 _READING_THROUGH = _words(  # attributes of instances too
-    "copy.copy copy.deepcopy dataclasses.asdict dataclasses.astuple dataclasses.replace pickle.dumps pickle.dump"
+    "copy.copy copy.deepcopy copy.replace dataclasses.asdict dataclasses.astuple dataclasses.replace"
+    " pickle.dumps pickle.dump"
     " _pickle.dumps _pickle.dump pprint.pprint pprint.pformat"
 )
 _LOOKING = frozenset({"heapq", "_heapq", "bisect", "_bisect", "random", "_random"})
@@ -154,6 +153,8 @@ def effect_of(f: Any) -> Effect:
 
 def _named_effect(f: Any, module: str) -> Effect:
     name = getattr(f, "__name__", "")
+    if f"{module}.{name}" in _WRITING:
+        return "write"
     if f"{module}.{name}" in _WRITING_FIRST:
         return "write first"
     if f"{module}.{name}" in _READING_THROUGH:
@@ -184,7 +185,7 @@ def _find_nature(t: type) -> Nature:
     if t is types.FunctionType:
         return "function"
     if t.__module__ in _OURS:
-        return "nothing" if issubclass(t, enum.Enum) else "ours"
+        return "ours"
     if t in PLAIN or issubclass(t, (tuple, frozenset, str, int, float, bytes, BaseException)):
         return "nothing"
     if kind_of(t):

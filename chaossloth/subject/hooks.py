@@ -17,7 +17,9 @@ attribute, i = item, l = global, c = closure variable.
 
 from __future__ import annotations
 
+import contextvars
 import threading
+import weakref
 from typing import Any
 
 from chaossloth.subject import containers as c
@@ -26,29 +28,38 @@ from chaossloth.subject.attributes import (
     ga,
     gl,
     imported_globals,
+    keep_dict,
     module_attribute_stores,
     own_value,
     sa,
     store,
     written_globals,
 )
-from chaossloth.subject.effects import call, callk, cf, cfk
-from chaossloth.subject.foreign import PLAIN, nature_of
-from chaossloth.subject.looking import ci, it, mt, nx, overrides, ra, rk, ro, rv, tr
-from chaossloth.subject.recorder import READ, UPDATE, WRITE, recorder
+from chaossloth.subject.callables import handed
+from chaossloth.subject.effects import call, callk, cf, cfk, cx
+from chaossloth.subject.following import follow
+from chaossloth.subject.foreign import FUTURES, PLAIN, nature_of
+from chaossloth.subject.looking import ag, ci, it, mt, nx, overrides, ra, rk, ro, rv, tr
+from chaossloth.subject.opaque import WINDOWS, behind, foreign_operation, made_at, operate, touch, vanishes
+from chaossloth.subject.outside import is_file, use_file
+from chaossloth.subject.recorder import READ, SYNC, UPDATE, WRITE, recorder
 
 __all__ = [
+    "ag",
     "ai",
+    "aw",
     "call",
     "callk",
     "cf",
     "cfk",
     "ci",
+    "ck",
     "cl",
     "cm",
     "cp",
     "cs",
     "cw",
+    "cx",
     "da",
     "de",
     "di",
@@ -72,8 +83,10 @@ __all__ = [
     "ra",
     "rk",
     "ro",
+    "rt",
     "rv",
     "sa",
+    "sd",
     "si",
     "sk",
     "slice_",
@@ -89,6 +102,7 @@ R = recorder
 N = recorder.names
 IDS = recorder.names.ids
 KINDS = c.KINDS
+_CONTEXT = contextvars.Context
 slice_ = slice
 
 # -- attributes
@@ -98,7 +112,10 @@ da = sa  # before `del o.name`
 
 def ua(o: Any, name: str, s: int, op: str, value_suspends: bool = False) -> Any:
     """Before `o.name += ...`: read and write at once, or only the read where the value suspends."""
-    if R.enabled:
+    if R.enabled and name == "__dict__":
+        ga(o, name, s)  # now the dict goes by the object's identity
+        in_place(o.__dict__, c.UNKNOWN, op, s)
+    elif R.enabled:
         store(o, name, s, READ if value_suspends else UPDATE)
         old = own_value(o, name)
         if type(old) not in PLAIN:
@@ -174,9 +191,16 @@ def _other_item(o: Any, i: Any, s: int, mode: int) -> None:
         else:
             c.write_item(o, KINDS[t], i, s)
         return
+    if t in WINDOWS:
+        (gi if mode == READ else si)(behind(o), i if t is not memoryview else 0, s)
+        return
     nature = nature_of(t)
     if nature in ("opaque", "holder"):
-        R.put((IDS.get(id(o)) or N.seen(o), "#", mode, s))
+        touch(o, mode, s)
+    elif nature == "ours" and foreign_operation(t, "__getitem__" if mode == READ else "__setitem__"):
+        operate(o, mode, s)
+    elif t is _CONTEXT:
+        R.not_seen("variables of a context, by item", s)
 
 
 class _Local(threading.local):
@@ -236,7 +260,9 @@ def in_place(old: Any, value: Any, op: str, s: int) -> None:
     if kind:
         c.write_in_place(old, kind, value, op, s)
     elif t not in PLAIN and nature_of(t) == "opaque":
-        R.put((IDS.get(id(old)) or N.seen(old), "#", UPDATE, s))
+        touch(old, UPDATE, s)
+    elif t in WINDOWS and t is not memoryview:
+        in_place(behind(old), value, op, s)
 
 
 def ai(value: Any, old: Any, op: str, s: int) -> Any:
@@ -305,8 +331,12 @@ def cw(capture: Any, s: int, mode: int = WRITE) -> None:
 
 def new(o: Any, s: int) -> Any:
     """`o` has just been made here."""
-    if R.enabled and type(o) not in PLAIN and id(o) not in IDS:
-        N.created(o)
+    if R.enabled and type(o) not in PLAIN:
+        if id(o) not in IDS:
+            N.created(o)
+            made_at(o, s)
+        if isinstance(o, weakref.ref):
+            vanishes(o, s)
     return o
 
 
@@ -315,7 +345,10 @@ def cm(o: Any, s: int) -> Any:
     if R.enabled:
         t = type(o)
         if t not in PLAIN and nature_of(t) == "opaque":
-            R.put((IDS.get(id(o)) or N.seen(o), "#", UPDATE, s))
+            if is_file(o):
+                use_file(o, READ, s)
+            else:
+                touch(o, UPDATE, s)
     return o
 
 
@@ -326,6 +359,33 @@ def de(v: Any, module: str, function: str, parameter: str) -> Any:
             N.created(v)
         else:
             N.fix(v, ("default", module, function, parameter))
+    return v
+
+
+def ck(f: Any, s: int) -> Any:
+    """`f` is a function that a builtin is about to call (`key=f`)."""
+    if R.enabled and f is not None:
+        handed(f, s)
+    return f
+
+
+def rt(o: Any, s: int) -> Any:
+    """Before a builtin calls a function of unseen code on the items of `o`."""
+    if R.enabled and type(o) not in c.SCALARS:
+        follow(o, READ, s)
+    return o
+
+
+def aw(o: Any, s: int) -> Any:
+    """`o` is about to be awaited: a future that is done is read now; for others the loop notes what is waited for."""
+    if R.enabled and isinstance(o, FUTURES) and o.done():
+        R.put((IDS.get(id(o)) or N.seen(o), "done", READ | SYNC, s))
+    return o
+
+
+def sd(v: Any, fresh: bool) -> Any:
+    """`v` is about to become the `__dict__` of an object. fresh: nobody else has it."""
+    keep_dict(v, fresh)
     return v
 
 

@@ -39,6 +39,8 @@ class Names:
     proc, ordinal, made, met: the running step, and how many objects it has named as created and as seen so far.
     young, old: addresses of held objects, those of this step and those of earlier ones.
     paths: identity number -> (parent number, key) on which it was first reached in this run, for display.
+    inside: identity number of an object whose code cannot be seen -> those of the objects that were given to it.
+    watched: identity numbers of the weak references and weak containers that are looked at when steps end.
     """
 
     def __init__(self) -> None:
@@ -48,6 +50,8 @@ class Names:
         self.identities: list[Identity] = [()]
         self.persistent: set[int] = set()
         self.cells: dict[int, tuple[int, str]] = {}
+        self.inside: dict[int, set[int]] = {}
+        self.watched: set[int] = set()
         self._fixed: dict[int, tuple[Any, Identity]] = {}
         self._fixed_at: dict[Identity, int] = {}
         self._labels: dict[int, str] = {}
@@ -74,6 +78,8 @@ class Names:
                 table.clear()
             self.young.clear()
             self.old.clear()
+        self.inside.clear()
+        self.watched.clear()
         self.begin_step(0, 0)
 
     def begin_step(self, proc: int, ordinal: int) -> None:
@@ -147,6 +153,9 @@ class Names:
         known = self.ids.get(id(o))
         if known is not None:
             return known
+        if type(o) is dict and "__chaossloth__" in o:  # the namespace of an instrumented module (`globals()`)
+            self.alias(o, self.module(o["__name__"]))
+            return self.ids[id(o)]
         symbol = self._symbol(o)
         if symbol is None:
             self.met += 1
@@ -175,6 +184,12 @@ class Names:
         """Make `o` (an instance's `__dict__`) the same object as `number`: its keys are that object's attributes."""
         self.ids[id(o)] = number
         self._hold(o)
+
+    def join(self, o: Any, number: int) -> None:
+        """Let `o` be the same object as `number` from now on: its `__dict__` has become that dict."""
+        if id(o) not in self.ids:
+            self.seen(o)
+        self.ids[id(o)] = number
 
     def environment(self, function: str, names: tuple[str, ...], cells: tuple[types.CellType, ...]) -> None:
         """Name the closure variables of one activation of `function`."""
@@ -254,7 +269,7 @@ class Names:
         identity, path = self.identities[number], self.paths.get(number)
         if number in self._labels:
             return self._labels[number]
-        if identity[0] == "module":
+        if identity[0] in ("module", "file"):
             return str(identity[1])
         if identity[0] == "task":
             return f"task {identity[1]}"

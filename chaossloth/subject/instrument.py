@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from types import CodeType
 
 from chaossloth.subject import hooks
+from chaossloth.subject.attributes import exposed_modules
 from chaossloth.subject.foreign import trust_module
+from chaossloth.subject.outside import contexts_shared
 from chaossloth.subject.recorder import FILES, Site
 from chaossloth.subject.scopes import analyse
 from chaossloth.subject.statements import Rewriter
@@ -70,6 +72,7 @@ def _rewritten(source: str, filename: str, module: str, only: frozenset[int] | N
     with _deep_recursion():
         scopes = analyse(tree)
         rewriter = Rewriter(scopes, filename, module)
+        rewriter.survey(tree)
         body: list[ast.stmt] = []
         for position, statement in enumerate(tree.body):
             if only is None or position in only:
@@ -80,7 +83,11 @@ def _rewritten(source: str, filename: str, module: str, only: frozenset[int] | N
         tree.body = body
     hooks.written_globals.update((module, name) for name in scopes.written_globals)
     hooks.imported_globals.update((module, name) for name in scopes.module.imports)
-    hooks.module_attribute_stores.update(rewriter.attribute_stores)
+    hooks.module_attribute_stores.update(rewriter.stored)
+    if rewriter.exposes:
+        exposed_modules.add(module)
+    if rewriter.shares_contexts:
+        contexts_shared.add(module)
     return tree
 
 

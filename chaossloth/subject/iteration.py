@@ -7,18 +7,22 @@ replaced by a chain of C iterators that calls the recorder before each real `nex
 from __future__ import annotations
 
 import collections
+import functools
 import gc
 import itertools
 import operator
+import types
 from collections.abc import Callable
 from typing import Any
 
 from chaossloth.subject.containers import holds, key_of, kind_of, number_of, reach, read_keys
-from chaossloth.subject.recorder import READ, recorder
+from chaossloth.subject.foreign import BUILTIN_METHODS
+from chaossloth.subject.recorder import READ, UPDATE, recorder
 
-__all__ = ["is_lazy", "sources", "watched"]
+__all__ = ["called_by", "cursors", "is_lazy", "sources", "watched", "watched_async"]
 
 R = recorder
+IDS = recorder.names.ids
 _NOTHING = object()
 
 _VIEWS = (type({}.keys()), type({}.values()), type({}.items())) + tuple(
@@ -61,26 +65,70 @@ def sources(o: Any, depth: int = 0) -> list[tuple[Any, bool]]:
     return [(source, values or (direct and kind_of(type(source)) == "dict")) for source, values in found]
 
 
+_GENERATORS = (types.GeneratorType, types.AsyncGeneratorType)
+
+
+def cursors(o: Any, s: int) -> None:
+    """Iterating over `o` moves iterators on: those that others may have too. An iterator without a name is nobody
+    else's; a generator of the subject's has no name before it is met."""
+    for each in _cursors(o, 0):
+        if type(each) in _GENERATORS or id(each) in IDS:
+            R.put((number_of(each), "#", UPDATE, s))
+
+
+def _cursors(o: Any, depth: int) -> list[Any]:
+    t = type(o)
+    if t in _GENERATORS:
+        return [o]
+    if (
+        depth > 8
+        or t in _VIEWS
+        or (t not in _LAZY_TYPES and t.__module__ != "itertools" and not (t is tuple and depth))
+    ):
+        return []
+    inner = [each for part in gc.get_referents(o) for each in _cursors(part, depth + 1)]
+    return inner if t is tuple else [o, *inner]
+
+
+_CALLABLES = (*BUILTIN_METHODS, types.FunctionType, types.MethodType, type, functools.partial)
+_CALLING = (map, filter, itertools.starmap, itertools.takewhile, itertools.dropwhile, itertools.filterfalse)
+
+
+def called_by(o: Any, depth: int = 0) -> list[Any]:
+    """The functions that iterating over `o` calls."""
+    if depth > 8 or (type(o) not in _LAZY_TYPES and type(o) not in _CALLING and (type(o) is not tuple or depth == 0)):
+        return []
+    parts = gc.get_referents(o)
+    inner = [f for part in parts for f in called_by(part, depth + 1)]
+    if type(o) not in _CALLING:
+        return inner
+    return inner + [p for p in parts if p is not None and (isinstance(p, _CALLABLES) or not hasattr(p, "__next__"))]
+
+
 class _Pulse:
     """Called before every `next` of a watched loop: that `next` reads the structure and one item of each source.
 
     Where it is not known which item comes next (a list behind `reversed`, or an iterator already begun) it reads all.
     """
 
-    __slots__ = ("parts", "site")
+    __slots__ = ("moved", "parts", "site")
 
     def __init__(self, iterated: Any, parts: list[tuple[Any, bool]], site: int) -> None:
         self.site = site
+        self.moved = [each for each in _cursors(iterated, 0) if type(each) in _GENERATORS or id(each) in IDS]
         self.parts = [(o, _cursor(o, values, o is iterated)) for o, values in parts]
 
     def __call__(self) -> None:
         if R.enabled:
+            for each in self.moved:
+                R.put((number_of(each), "#", UPDATE, self.site))
             for o, cursor in self.parts:
                 number = number_of(o)
                 if cursor is _ALL:
                     read_keys(o, "list", self.site)
                     continue
                 R.put((number, "#", READ, self.site))
+                R.ordered.add(number)
                 if cursor is not None:
                     cursor(o, number, self.site)
 
@@ -129,11 +177,33 @@ class _DictCursor:
 def watched(o: Any, site: int) -> Any:
     """An iterable equal to `o` that records before every `next`; made of C iterators, so that an exception of the real
     `next` ("dictionary changed size during iteration") crosses no frame of ours."""
-    parts = sources(o)
-    if not parts:
+    pulse = _Pulse(o, sources(o), site)
+    if not pulse.parts and not pulse.moved:
         return o
-    pulse = _Pulse(o, parts, site)
     return map(operator.itemgetter(1), zip(iter(pulse, pulse), o, strict=False))
+
+
+class _AsyncPulse:
+    """An asynchronous generator that others may iterate too; what it returns is the generator's own awaitable."""
+
+    __slots__ = ("generator", "site")
+
+    def __init__(self, generator: Any, site: int) -> None:
+        self.generator = generator
+        self.site = site
+
+    def __aiter__(self) -> Any:
+        return self
+
+    def __anext__(self) -> Any:
+        if R.enabled:
+            R.put((number_of(self.generator), "#", UPDATE, self.site))
+        return self.generator.__anext__()
+
+
+def watched_async(o: Any, site: int) -> Any:
+    """The iterable of an `async for`."""
+    return _AsyncPulse(o, site) if type(o) is types.AsyncGeneratorType else o
 
 
 def is_lazy(o: Any) -> bool:

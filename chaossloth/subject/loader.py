@@ -84,7 +84,8 @@ class Loader:
 
     @property
     def skipped(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(entry for entries in self._skipped.values() for entry in entries))
+        found = [f"{os.path.basename(file)}: {entry}" for file, entries in self._skipped.items() for entry in entries]
+        return tuple(dict.fromkeys(found))
 
     def is_subject(self, filename: str) -> bool:
         """Whether code of this file is the subject's (own modules and included packages)."""

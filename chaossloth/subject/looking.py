@@ -8,10 +8,11 @@ from typing import Any
 from chaossloth.subject import containers as c
 from chaossloth.subject.attributes import ATTRIBUTES, ga
 from chaossloth.subject.foreign import PLAIN, is_ours, nature_of
-from chaossloth.subject.iteration import is_lazy, sources, watched
+from chaossloth.subject.iteration import cursors, is_lazy, sources, watched, watched_async
+from chaossloth.subject.opaque import WINDOWS, behind, foreign_operation, operate, state_names, touch
 from chaossloth.subject.recorder import READ, UPDATE, recorder
 
-__all__ = ["ci", "it", "mt", "nx", "overrides", "ra", "rk", "ro", "rv", "state_names", "tr"]
+__all__ = ["ag", "ci", "it", "mt", "nx", "overrides", "ra", "rk", "ro", "rv", "tr"]
 
 R = recorder
 N = recorder.names
@@ -43,8 +44,12 @@ def _structure_of_other(o: Any, s: int) -> None:
     elif is_lazy(o):
         for source, _values in sources(o):
             c.structure(source, s)
-    elif nature_of(t) == "opaque" and hasattr(t, "__len__"):
-        R.put((IDS.get(id(o)) or N.seen(o), "#", READ, s))
+    elif t in WINDOWS:
+        tr(behind(o), s)
+    elif nature_of(t) == "opaque" and (hasattr(t, "__len__") or hasattr(t, "__bool__")):
+        touch(o, READ, s)
+    elif foreign_operation(t, "__len__") or foreign_operation(t, "__bool__"):
+        operate(o, READ, s)
 
 
 def rk(o: Any, s: int) -> Any:
@@ -90,16 +95,28 @@ def read(o: Any, s: int, how: int, depth: int = 0) -> None:
             if how == DEEP:
                 _read_nested(o, kind, s, depth)
     elif is_lazy(o):
+        how = max(how, _called_lazily(o, s))
+        cursors(o, s)
         for source, with_values in sources(o):
             read(source, s, max(how, VALUES if with_values else KEYS), depth + 1)
     elif t is tuple:
         if how == DEEP:
             _read_nested(o, "", s, depth)
-    elif isinstance(o, types.GeneratorType):
-        if id(o) in IDS:
-            R.put((IDS[id(o)], "#", UPDATE, s))
+    elif t in WINDOWS:
+        read(behind(o), s, how, depth)
+    elif t is types.GeneratorType or t.__module__ == "itertools":
+        cursors(o, s)
     elif t not in PLAIN:
         _read_instance(o, how, s)
+
+
+def _called_lazily(o: Any, s: int) -> int:
+    """How deep what is in `o` is read by the functions that iterating over it calls (`map`, `filter`)."""
+    if type(o) is not map and type(o) is not filter:
+        return KEYS
+    from chaossloth.subject.callables import handed_lazily  # which is made of what is here
+
+    return DEEP if handed_lazily(o, s) else KEYS
 
 
 def _read_nested(o: Any, kind: str, s: int, depth: int) -> None:
@@ -120,7 +137,9 @@ def _read_instance(o: Any, how: int, s: int) -> None:
     t = type(o)
     nature = nature_of(t)
     if nature == "opaque":
-        R.put((IDS.get(id(o)) or N.seen(o), "#", READ, s))
+        touch(o, READ, s)
+    if how == KEYS and foreign_operation(t, "__iter__"):
+        operate(o, READ, s)
     if how != KEYS and nature in ("ours", "holder") and not _compares_itself(t):
         number = IDS.get(id(o)) or N.seen(o)
         for name in state_names(o):
@@ -130,16 +149,6 @@ def _read_instance(o: Any, how: int, s: int) -> None:
 def _compares_itself(t: type) -> bool:
     """Identity comparison, or the subject's own instrumented `__eq__`."""
     return c.operation(t, "__eq__") is object.__eq__ or is_ours(t.__eq__)
-
-
-def state_names(o: Any) -> list[str]:
-    try:
-        found = list(object.__getattribute__(o, "__dict__"))
-    except AttributeError:  # only slots
-        found = []
-    for cls in type(o).__mro__:
-        found += [n for n, v in cls.__dict__.items() if isinstance(v, types.MemberDescriptorType)]
-    return found
 
 
 def ci(o: Any, x: Any, s: int) -> Any:
@@ -153,6 +162,10 @@ def ci(o: Any, x: Any, s: int) -> Any:
         elif t not in PLAIN:
             if is_lazy(o):
                 read(o, s, KEYS)
+            elif t in WINDOWS:
+                ci(behind(o), x, s)
+            elif foreign_operation(t, "__contains__"):
+                operate(o, READ, s)
             else:
                 _structure_of_other(o, s)
     return o
@@ -170,10 +183,19 @@ def it(o: Any, s: int) -> Any:
 def nx(o: Any, s: int) -> Any:
     """Before `next(o)`."""
     if R.enabled and type(o) not in PLAIN and not is_ours(getattr(type(o), "__next__", None)):
-        R.put((IDS.get(id(o)) or N.seen(o), "#", UPDATE, s))
+        c.number_of(o)  # with a name, it is one of the iterators that move
+        cursors(o, s)
+        _called_lazily(o, s)
+        if nature_of(type(o)) in ("opaque", "ours"):
+            operate(o, UPDATE, s)
         for source, values in sources(o):
             (c.read_all if values else c.read_keys)(source, c.kind_of(type(source)), s)
     return o
+
+
+def ag(o: Any, s: int) -> Any:
+    """The iterable of an `async for`, which others may iterate too."""
+    return watched_async(o, s) if R.enabled else o
 
 
 def mt(o: Any, names: tuple[str, ...], s: int) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from chaossloth.subject import hooks
 from chaossloth.subject.recorder import (
+    BLOCKED,
+    COMMUTES,
     FILES,
     READ,
     SITES,
@@ -16,4 +18,18 @@ from chaossloth.subject.recorder import (
     recorder,
 )
 
-__all__ = ["FILES", "READ", "SITES", "SYNC", "UPDATE", "WRITE", "RawAccess", "Recorder", "Site", "hooks", "recorder"]
+__all__ = [
+    "BLOCKED",
+    "COMMUTES",
+    "FILES",
+    "READ",
+    "SITES",
+    "SYNC",
+    "UPDATE",
+    "WRITE",
+    "RawAccess",
+    "Recorder",
+    "Site",
+    "hooks",
+    "recorder",
+]

@@ -8,6 +8,7 @@ when the next access is recorded, or at the end of the step.
 
 from __future__ import annotations
 
+import collections
 import sys
 import types
 from collections.abc import Callable, Hashable, Iterable
@@ -77,17 +78,22 @@ class Recorder:
     """Collects the accesses of one step after the other.
 
     enabled: hooks record. detail: with values and stacks. unobservable: "what: where" for what could not be seen.
+    grown, ordered: numbers of the dicts and sets that got or lost keys, and of those that were iterated, in this run:
+    see `commuting`.
     """
 
     __slots__ = (
         "enabled",
+        "grown",
         "names",
+        "ordered",
         "put",
         "unobservable",
         "_detail",
         "_raw",
         "_unsettled",
         "_later",
+        "_checks",
         "_persistent",
     )
 
@@ -95,9 +101,12 @@ class Recorder:
         self.names = Names()
         self.enabled = False
         self.unobservable: set[str] = set()
+        self.grown: set[int] = set()
+        self.ordered: set[int] = set()
         self._detail = False
         self._persistent: set[tuple[int, Hashable]] = set()
         self._later: list[Callable[[], None]] = []
+        self._checks: list[Callable[[], bool]] = []
         self._unsettled: list[int] = []
         self._raw: list[RawAccess] = []
         self.put: Callable[[RawAccess], None] = self._raw.append
@@ -118,6 +127,9 @@ class Recorder:
         self.names.start_run()
         self.unobservable.clear()
         self._persistent.clear()
+        self._checks.clear()
+        self.grown.clear()
+        self.ordered.clear()
         self.begin_step(0, 0)
 
     def begin_step(self, proc: int, ordinal: int) -> None:
@@ -141,6 +153,8 @@ class Recorder:
             for add in self._later:
                 add()
             self._later.clear()
+        if self._checks:
+            self._checks = [check for check in self._checks if check()]
         if self._unsettled:
             self._settle()
         names = self.names
@@ -163,6 +177,19 @@ class Recorder:
         """Names of the locations written in this run whose object existed before it."""
         return {self.names.display(number, key) for number, key in self._persistent}
 
+    def commuting(self, accesses: list[RawAccess]) -> None:
+        """Take the COMMUTES bit, in place, off the accesses of containers whose order was looked at in this run.
+
+        Two tasks that add different keys change the same structure, but which of them came first shows only to who
+        iterates (a dict keeps the order of insertion, a set's follows it where hashes collide). In an execution where
+        nobody iterates, the two orders are the same execution ("observers": Aronis et al., TACAS 2018).
+        """
+        wrong = self.grown & self.ordered
+        if wrong:
+            for i, raw in enumerate(accesses):
+                if raw[2] & COMMUTES and raw[0] in wrong:
+                    accesses[i] = (*raw[:2], raw[2] & ~COMMUTES, *raw[3:])
+
     # -- for hooks and for other modules
 
     def add(self, obj: Any, key: Hashable, mode: str, sync: bool = False) -> None:
@@ -172,6 +199,8 @@ class Recorder:
         """
         if self.enabled:
             number = self.names.ids.get(id(obj)) or self.names.seen(obj)
+            if key == "#" and isinstance(obj, collections.OrderedDict):
+                self.ordered.add(number)  # the only one whose order is compared with that of other runs
             key = key if key == "#" else key_of(key, self.names)
             self.put((number, key, _MODE_BITS[mode] | (SYNC if sync else 0), _calling_site()))
 
@@ -203,6 +232,17 @@ class Recorder:
     def later(self, add: Callable[[], None]) -> None:
         """Have `add` record at the end of this step what can only be known after the operation."""
         self._later.append(add)
+
+    def at_each_step(self, check: Callable[[], bool]) -> None:
+        """Call `check` at the end of this step and of every later one of the run, until it returns False.
+
+        For changes that no operation of the subject's announces: an object that dies, a file that is closed with it.
+        """
+        self._checks.append(check)
+
+    def last_site(self, other: int) -> int:
+        """The site of the step's latest access: what a change that nobody announced most likely follows from."""
+        return self._raw[-1][3] if self._raw else other
 
     def not_seen(self, what: str, site: int) -> None:
         place = SITES[site]

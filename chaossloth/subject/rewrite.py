@@ -14,8 +14,9 @@ import ast
 from collections.abc import Callable
 from typing import TypeVar
 
-from chaossloth.subject.builder import BUILTINS, FRESH, Builder
+from chaossloth.subject.builder import BUILTINS, CONSUMING, FRESH, ITERATORS, Builder
 from chaossloth.subject.nodes import copied, move_to_name
+from chaossloth.subject.recorder import READ
 from chaossloth.subject.scopes import Function, suspends
 
 __all__ = ["ExpressionRewriter"]
@@ -64,7 +65,8 @@ class ExpressionRewriter(Builder):
         generators = node.generators
         elements = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
         waits = suspends([*elements, *(i for g in generators for i in g.ifs), *generators[1:]])
-        generators[0].iter = self._iterated(generators[0], waits)
+        later = isinstance(node, ast.GeneratorExp) and node not in self.consumed
+        generators[0].iter = self._iterated(generators[0], waits or later)
         before = self.scope
         self.scope = self.tree.of[node]
         for generator in generators:
@@ -82,15 +84,22 @@ class ExpressionRewriter(Builder):
     visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension
 
     def _iterated(self, generator: ast.comprehension, waits: bool) -> ast.expr:
+        called = isinstance(generator.iter, ast.Call)
+        self._consume([generator.iter])
         iterable: ast.expr = self.visit(generator.iter)
-        return (
-            self.read(iterable, "it" if waits else "rk", "iteration")
-            if self.live and not generator.is_async
-            else iterable
-        )
+        if not self.live:
+            return iterable
+        if generator.is_async:
+            return self._asynchronously(iterable, called)
+        return self.read(iterable, "it" if waits else "rk", "iteration")
 
-    def _fresh(self, node: ast.expr) -> ast.expr:
-        return self.hook("new", node, node, self.site(node, "creation")) if self.live else node
+    def _asynchronously(self, iterable: ast.expr, called: bool) -> ast.expr:
+        """The iterable of an `async for`; one that a call has just made is nobody else's."""
+        return iterable if called else self.hook("ag", iterable, iterable, self.site(iterable, "iteration"))
+
+    def _fresh(self, node: ast.expr, kind: str = "creation") -> ast.expr:
+        """A value that is made here. kind "call": it may keep what the call at the same site was given."""
+        return self.hook("new", node, node, self.site(node, kind)) if self.live else node
 
     # -- displays
 
@@ -127,6 +136,8 @@ class ExpressionRewriter(Builder):
         if not self.live or not isinstance(node.ctx, ast.Load):
             return node
         variable = self._variable(node.id)
+        if variable is not None and self._may_be_unbound(node.id):
+            return self._recorded_first(node)
         if variable == "closure":
             return self.hook("cl", node, node, self._capture(self._copy(node)), self.site(node, "closure variable"))
         if variable == "global":
@@ -135,6 +146,13 @@ class ExpressionRewriter(Builder):
             return self.hook("gl", node, node, *arguments)
         return node
 
+    def _recorded_first(self, node: ast.Name) -> ast.expr:
+        """`(cw(...), name)[1]`: that the variable is unbound is an answer too, and it raises."""
+        (record,) = self._record_name(node.id, node, READ)
+        assert isinstance(record, ast.Expr)
+        pair = self.at(ast.Tuple([record.value, node], ast.Load()), node)
+        return self.at(ast.Subscript(pair, self.constant(1, node), ast.Load()), node)
+
     def visit_NamedExpr(self, node: ast.NamedExpr) -> ast.AST:
         node.value = self._stored(node.target, self.visit(node.value))
         return node
@@ -142,13 +160,8 @@ class ExpressionRewriter(Builder):
     # -- attributes and items
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        if (
-            not isinstance(node.ctx, ast.Load)
-            and isinstance(node.value, ast.Name)
-            and self._imported(node.value) is not None
-        ):
-            self.attribute_stores.add(node.attr)
-        skip = not self.live or (isinstance(node.value, ast.Name) and self._standard_module(node.value))
+        standard = isinstance(node.value, ast.Name) and self._standard_module(node.value)
+        skip = not self.live or (standard and isinstance(node.ctx, ast.Load) and node.attr not in self.stored)
         node.value = self.visit(node.value)
         if not skip:
             hook = {ast.Load: "ga", ast.Store: "sa", ast.Del: "da"}[type(node.ctx)]
@@ -193,7 +206,12 @@ class ExpressionRewriter(Builder):
         return node
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
-        node.operand = self._truth(node.operand) if isinstance(node.op, ast.Not) else self.visit(node.operand)
+        if isinstance(node.op, ast.Not):
+            node.operand = self._truth(node.operand)
+        else:
+            node.operand = self.visit(node.operand)
+            if self.live:
+                node.operand = self.read(node.operand, "rv", "operand")
         return node
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
@@ -250,9 +268,11 @@ class ExpressionRewriter(Builder):
         return self._call(node, awaited=False)
 
     def visit_Await(self, node: ast.Await) -> ast.AST:
-        node.value = (
-            self._call(node.value, awaited=True) if isinstance(node.value, ast.Call) else self.visit(node.value)
-        )
+        awaited = node.value
+        coroutine = isinstance(awaited, ast.Call) and self._makes_coroutine(awaited.func)
+        node.value = self._call(awaited, awaited=True) if isinstance(awaited, ast.Call) else self.visit(awaited)
+        if self.live and not coroutine:
+            node.value = self.hook("aw", node.value, node.value, self.site(node, "await"))
         return node
 
     def _call(self, node: ast.Call, awaited: bool) -> ast.expr:
@@ -263,33 +283,46 @@ class ExpressionRewriter(Builder):
         if isinstance(callee, ast.Name) and self._is_builtin(callee.id):
             return self._builtin(node, callee.id)
         known = self._known(callee)
+        if isinstance(callee, ast.Attribute) and callee.attr in ("join", "extend", "update"):
+            self._consume(node.args)
         node.func = self.visit(callee)
         node.args = [self.visit(a) for a in node.args]
         for keyword in node.keywords:
             value = self.visit(keyword.value)
             keyword.value = self.read(value, "rv", "unpacking") if keyword.arg is None else value
         result = node if known else self._through_hook(node)
-        return result if awaited or known == "function" else self._fresh(result)
+        return result if awaited or known == "function" else self._fresh(result, "call")
+
+    def _consume(self, arguments: list[ast.expr]) -> None:
+        """Iterators made in `arguments` are consumed by what they are given to, and nobody else has them."""
+        self.consumed.update(a for a in arguments if isinstance(a, (ast.GeneratorExp, ast.Call)))
 
     def _through_hook(self, node: ast.Call) -> ast.expr:
         repeatable = all(self._trivial(value) for value in (*node.args, *(k.value for k in node.keywords)))
         repeatable = repeatable and all(k.arg is not None for k in node.keywords)
+        starred = any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords)
         hook = ("cf" if repeatable else "call") + ("k" if node.keywords else "")
-        prepared = self.hook(hook, node, node.func, self.site(node, "call"), *node.args)
-        prepared.keywords = node.keywords
+        if starred:
+            receiver = self.hook("cx", node, node.func, self.site(node, "call"))
+            prepared = self.at(ast.Call(receiver, node.args, node.keywords), node)
+        else:
+            prepared = self.hook(hook, node, node.func, self.site(node, "call"), *node.args)
+            prepared.keywords = node.keywords
         if repeatable:
             outer = self.at(ast.Call(prepared, copied(node.args), copied(node.keywords)), node)
         else:
             outer = self.at(ast.Call(prepared, [], []), node)
         function = node.func
-        starred = any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords)
         if isinstance(function, ast.Attribute) and not starred:
             move_to_name(outer, function)
         return outer
 
     def _builtin(self, node: ast.Call, name: str) -> ast.expr:
+        if name in CONSUMING:
+            self._consume(node.args)
+        own_key = all(self._is_own_function(k.value) for k in node.keywords if k.arg == "key")
         self.generic_visit(node)
-        hook = BUILTINS[name]
+        hook = BUILTINS[name] if own_key else "rt"
         if hook is not None:
             looked_at = node.args[:1] if hook in ("tr", "nx", "ev") else node.args
             for position, argument in enumerate(looked_at):
@@ -300,4 +333,11 @@ class ExpressionRewriter(Builder):
         for keyword in node.keywords:
             if keyword.arg is None:
                 keyword.value = self.read(keyword.value, "rv", "unpacking")
-        return self._fresh(node) if name in FRESH else node
+            elif keyword.arg == "key" and not own_key:
+                keyword.value = self.hook("ck", keyword.value, keyword.value, self.site(keyword.value, "call"))
+        alone = name in ITERATORS and node in self.consumed
+        return self._fresh(node) if name in FRESH and not alone else node
+
+    def _is_own_function(self, node: ast.expr) -> bool:
+        """Whether `node` is certainly a function of the subject's, which records what it does."""
+        return isinstance(node, ast.Lambda) or (isinstance(node, ast.Name) and self._known_name(node.id) == "function")

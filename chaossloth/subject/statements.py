@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 
-from chaossloth.subject.nodes import bound_names, captured_names, last_name
+from chaossloth.subject.nodes import bound_names, captured_names, is_hook, last_name
 from chaossloth.subject.recorder import READ, UPDATE
 from chaossloth.subject.rewrite import ExpressionRewriter
 from chaossloth.subject.scopes import suspends
@@ -114,6 +114,9 @@ class Rewriter(ExpressionRewriter):
                 node.value = self.read(node.value, "rk", "unpacking")
             if single:
                 node.value = self._stored(node.targets[0], node.value)
+            if any(isinstance(t, ast.Attribute) and t.attr == "__dict__" for t in node.targets):
+                fresh = self.constant(is_hook(node.value, "new"), node.value)
+                node.value = self.hook("sd", node.value, node.value, fresh)
         node.targets = [self.visit(t) for t in node.targets]
         return self._after(node, names)
 
@@ -128,9 +131,10 @@ class Rewriter(ExpressionRewriter):
             return self.generic_visit(node)
         waits = suspends([node.value])
         number = self._is_scalar(node.value)
+        plain = isinstance(node.target, ast.Name) and number and self._is_number(node.target.id)
         value: ast.expr = self.visit(node.value)
         if isinstance(node.target, ast.Name):
-            return self._augmented_name(node, node.target, value, number, waits)
+            return self._augmented_name(node, node.target, value, plain, waits)
         target = node.target
         op = self.constant(type(node.op).__name__, target)
         extra = (op, self.at(ast.Constant(True), target)) if waits else (op,)
@@ -165,10 +169,13 @@ class Rewriter(ExpressionRewriter):
         return [*before, node] if before else node
 
     def _loop(self, node: ast.For | ast.AsyncFor) -> ast.AST:
-        waits = suspends(node.body)
+        waits, called = suspends(node.body), isinstance(node.iter, ast.Call)
+        self._consume([node.iter])
         node.iter = self.visit(node.iter)
         if self.live and isinstance(node, ast.For):
             node.iter = self.read(node.iter, "it" if waits else "rk", "iteration")
+        elif self.live:
+            node.iter = self._asynchronously(node.iter, called)
         names = bound_names([node.target])
         node.target = self.visit(node.target)
         node.body = [*self._records(names, node), *self._statements(node.body)]

@@ -113,7 +113,7 @@ CASES: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "set discard": ("s.discard('x')", [(S, W), (f"{S}['x']", U)]),
     "set discard absent": ("s.discard('q')", [(f"{S}['q']", R)]),
     "set membership": ("'x' in s", [(f"{S}['x']", R)]),
-    "set in place": ("s |= {'y'}", [(S, W), ("set", R), (f"{S}['y']", W)]),
+    "set in place": ("s |= {'y'}", [(f"{S}['y']", W), (S, W), ("set", R)]),
     "set operator": ("s | {'y'}", [(S, R)]),
     "deque": ("q.append(1); q.popleft(); q[0]; len(q)", [(Q, W), (Q, U), (Q, R), (Q, R)]),
     "copy": ("copy.copy(l)", [(L, R), (f"{L}[0]", R), (f"{L}[1]", R)]),
@@ -303,9 +303,12 @@ def run():
     whole = [("Box.items", "write"), ("Box.items[0]", "write")]
     assert accesses(program)[2:] == [
         ("Box.items", "read"),
+        ("tests", "update"),  # what the package keeps to itself
         *whole,
+        ("tests", "update"),
         ("Box.items", "write"),  # the attributes of the box
         ("Box.n", "write"),
+        *whole,  # and what they hold
         ("Box.items", "read"),
         ("Opaque", "write"),
         *whole,

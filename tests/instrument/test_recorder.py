@@ -215,8 +215,8 @@ def run():
     g.send(None)
 """
     found = accesses(source)
-    assert [mode for _name, mode in found] == ["update", "update", "update"]
-    assert found[1] == found[2] != found[0]
+    assert [mode for _name, mode in found] == ["update", "read", "update", "update"]  # the key, the figures
+    assert found[2] == found[3] != found[0]
 
 
 def test_threading_lock_as_context_is_an_access_but_asyncio_lock_is_not() -> None:
