@@ -50,6 +50,7 @@ __all__ = ["ControlledLoop"]
 _RUN_ON_STEPS = 64
 _UNJUDGED_STEPS = 2_000
 _ROOTS = frozenset({"timer", "external", "late yield"})  # causes that follow from a delivery, not from a step
+_NOBODY: list[int] = []
 _END = (recorder.names.number(("run",)), "end")
 _ASYNCIO = os.path.dirname(asyncio.__file__) + os.sep
 
@@ -208,16 +209,7 @@ class ControlledLoop(DeliveringLoop):
         if recording and cause == "callback" and is_internal(handle.callback):
             self._call_internal(handle)
         else:
-            args = handle.args
-            try:  # `_call`, once more: the call itself would be noticed
-                if args:
-                    handle.context.run(handle.callback, *args)
-                else:
-                    handle.context.run(handle.callback)
-            except (SystemExit, KeyboardInterrupt, LoopStopped):
-                raise
-            except BaseException as error:
-                self._report(handle, error)
+            self._call(handle)
         if self._folded:
             self._call_folded()
         if run.cancels is not None:
@@ -265,22 +257,31 @@ class ControlledLoop(DeliveringLoop):
 
     def _call_internal(self, handle: Handle) -> None:
         """One of asyncio's own callbacks on a future: what it decides is recorded; see `loop.joins`."""
+        callback = handle.callback
         fifo = not self._reorder
         before = len(self._ready)
-        members, number = self._joins.note(handle.callback, handle.args, (*handle.joined, self.run.index), fifo)
-        self._joining = members
+        index = self.run.index
+        steps = (*handle.joined, index) if handle.joined else (index,)
+        if type(callback) is types.MethodType and callback.__self__ is self:  # `_stop_when_done` wakes nobody
+            number = 0
+        else:
+            self._joining, number = self._joins.note(callback, handle.args, steps, fifo)
         child = handle.args[0] if handle.args else None
         unseen = getattr(child, "_log_traceback", False)
         self._call(handle)
-        self._joining = []
+        self._joining = _NOBODY
         if unseen and not getattr(child, "_log_traceback", False):
             recorder.put((*_END, COMMUTES | SYNC, NO_SITE))  # its exception counts as retrieved from here on
         if fifo and number and len(self._ready) > before:
             self._joins.scheduled(number)
 
     def _call(self, handle: Handle) -> None:
+        args = handle.args
         try:
-            handle.context.run(handle.callback, *handle.args)
+            if args:
+                handle.context.run(handle.callback, *args)
+            else:
+                handle.context.run(handle.callback)
         except (SystemExit, KeyboardInterrupt, LoopStopped):
             raise
         except BaseException as error:

@@ -100,7 +100,8 @@ class SchedulingLoop(asyncio.AbstractEventLoop):
         self._timers: list[Handle] = []
         self._free: list[Handle] = []
         self._folded: list[Handle] = []
-        self._joins = Joins(self._key_of)
+        if run.recording:
+            self._joins = Joins(self._key_of)
         self._joining: list[int] = []  # steps of children that the running callback of asyncio's may join
         self._on_futures: dict[int, Handle] = {}  # `reorder`: future -> the last callback of the subject's on it
         self._threadsafe: deque[Handle] = deque()
