@@ -25,7 +25,9 @@ from chaossloth.explore.schedule import Schedule, checksum
 from chaossloth.explore.strategy import Deviate
 from chaossloth.liveness import describe_deadlock, detect_livelock, suspended_at
 from chaossloth.loop import controlled, real_io
+from chaossloth.loop.bodies import current_body
 from chaossloth.loop.controlled import ControlledLoop
+from chaossloth.loop.quiescence import follow_threads
 from chaossloth.loop.run import Chooser, LoopStopped, Model, Run
 from chaossloth.loop.scheduling import SchedulingLoop
 from chaossloth.loop.virtual import sources
@@ -107,6 +109,7 @@ class Executor:
         self.real_io: set[str] = set()
         self.last_result: Any = None  # what the program returned; for comparisons made right after the run
         self._stale = False
+        follow_threads()
         self._loop = ControlledLoop()
         self._extra: list[ControlledLoop] = []
         watch.task_name = self._task_label
@@ -286,7 +289,12 @@ def display_names(run: Run) -> dict[str, str]:
 
 
 def _advance(run: Run, seconds: float) -> None:
-    run.now += max(0.0, seconds)
+    """`time.sleep`: the loop stands still for so long; in the body of thread work it does not."""
+    body = current_body()
+    if body is not None:
+        body.sleep(seconds)
+    else:
+        run.now += max(0.0, seconds)
 
 
 def run_alone(coro: Coroutine[Any, Any, Any], seed: int, record: bool = False) -> Any:

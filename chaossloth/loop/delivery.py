@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import heapq
 
+from chaossloth.loop.arrivals import Arrival
 from chaossloth.loop.run import CANCELLED, Handle, LoopStopped
-from chaossloth.loop.threads import REAL_WAIT_S, ThreadingLoop
-from chaossloth.loop.virtual import real_monotonic
+from chaossloth.loop.waiting import WaitingLoop
 
 __all__ = ["DeliveringLoop"]
 
-_LOOK_AGAIN_S = 0.01
 
-
-class DeliveringLoop(ThreadingLoop):
+class DeliveringLoop(WaitingLoop):
     """Adds the schedule's choices."""
 
     def _deliver(self) -> None:
@@ -43,7 +41,8 @@ class DeliveringLoop(ThreadingLoop):
                 break
             if self._reorder and not idle and not due:
                 break  # `_pick` offers early completions before every step
-            near = first is not None and (idle or first.deadline - run.now <= run.model.stall_s)
+            patient = idle and not (self._real and any(handle.cause == "arrival" for handle in free))
+            near = first is not None and (patient or first.deadline - run.now <= run.model.stall_s)
             options: list[Handle | None] = []
             if due:
                 options = [first, None, *free] if not idle else [first, *free]
@@ -78,6 +77,8 @@ class DeliveringLoop(ThreadingLoop):
             run.lateness += wait if self._ready else 0.0
         else:
             self._free.remove(handle)
+            if isinstance(handle, Arrival):
+                handle.delivered()
             if handle.cause == "yield":
                 group.append((handle.proc.key, -handle.proc.yields))
             else:
@@ -87,20 +88,10 @@ class DeliveringLoop(ThreadingLoop):
         self._ready.append(handle)
 
     def _nothing_ready(self) -> None:
-        """No handle, no timer: real threads may still deliver; else this is a deadlock."""
-        if self._other_threads():
-            self.run.real_io.add("threads")
-            self._wait_for_threads()
-        if self._threadsafe:
+        """No handle, no timer: something real may still come; else this is a deadlock."""
+        if self._something_may_come():
             return
         raise LoopStopped("deadlock", "nothing can ever run again: no ready handle, no timer")
-
-    def _wait_for_threads(self) -> None:
-        """Until a thread hands something in or none is left that could; a thread that just ends notifies nobody."""
-        deadline = real_monotonic() + REAL_WAIT_S
-        with self._condition:
-            while not self._threadsafe and self._other_threads() and real_monotonic() < deadline:
-                self._condition.wait(_LOOK_AGAIN_S)
 
     def _pick(self) -> Handle:
         """`reorder`: any ready handle, or a completion that arrives now."""

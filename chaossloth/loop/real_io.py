@@ -6,9 +6,11 @@ that does them is exhaustive. Nothing is prevented.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["audit", "seen", "start", "stop"]
+__all__ = ["audit", "pause", "seen", "start", "stop"]
 
 _EVENTS = {
     "open": "files",
@@ -39,6 +41,17 @@ def stop() -> frozenset[str]:
     global _active
     _active = False
     return frozenset(seen)
+
+
+@contextmanager
+def pause() -> Iterator[None]:
+    """What is done in the block is the tool's own."""
+    global _active
+    before, _active = _active, False
+    try:
+        yield
+    finally:
+        _active = before
 
 
 def audit(event: str, arguments: tuple[Any, ...]) -> None:

@@ -88,7 +88,7 @@ class SchedulingLoop(asyncio.AbstractEventLoop):
         self._timers: list[Handle] = []
         self._free: list[Handle] = []
         self._folded: list[Handle] = []
-        self._threadsafe: deque[Handle] = deque()
+        self._threadsafe: deque[Any] = deque()  # (thread, what it handed in)
         self._by_task: dict[int, Proc] = {}
         self._new: Proc | None = None
         self._seq = 0

@@ -1,0 +1,271 @@
+"""Real descriptors under control: asyncio's own transports over the controlled loop's queues.
+
+Everything of `asyncio.SelectorEventLoop` that moves bytes is inherited (connections, servers, `sock_*`, pipes, TLS,
+`sendfile`); what schedules is overridden by the classes before it in the method resolution order, and its constructor
+is not called: selector and tables are made when they are first used, so that a program without I/O pays nothing. There
+is no self-pipe; whoever waits for real looks again every millisecond or so.
+
+Readiness is polled at round boundaries, as the stock loop does, and becomes an `Arrival`. A descriptor is *near* when
+what it waits for is done by this program in this thread: both ends of a connection, a listening socket, a pair, the
+subject's own pipe. The kernel hands loopback data over within the sender's system call, so near descriptors may be
+polled at every boundary and the answer does not depend on the machine. All others (a child's pipe, another process on
+this machine, the network) are *far*: they are noticed when the loop is idle only, see `waiting`.
+
+Between executions everything is closed: a transport is marked as closed and its socket closed, without calling the
+subject's protocol again, as when `asyncio.run` has ended. Sockets that the subject made itself are its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import selectors
+import socket
+import stat
+import struct
+import weakref
+from asyncio import base_subprocess
+from functools import cached_property
+from typing import Any
+
+from chaossloth.loop.arrivals import Readiness, Source
+from chaossloth.loop.identity import arrival as arrival_identity
+from chaossloth.loop.run import Run
+from chaossloth.loop.scheduling import callback_name
+from chaossloth.loop.threads import ThreadingLoop
+
+__all__ = ["IoLoop"]
+
+_Stock: Any = asyncio.SelectorEventLoop
+_BITS = (selectors.EVENT_READ, selectors.EVENT_WRITE)
+_LOOPBACK = ("127.", "::1", "::ffff:127.")
+
+
+class _Origin(Source):
+    """A registration. near: see the module docstring; None: not known yet (a connection that is being made)."""
+
+    __slots__ = ("listening", "near")
+
+    def __init__(self, proc: Any, creator: int) -> None:
+        super().__init__(proc, creator)
+        self.near: bool | None = None
+        self.listening = False
+
+
+class IoLoop(ThreadingLoop, _Stock):  # type: ignore[misc]  # the stock class as Any: its private methods are overridden
+    """Adds descriptors."""
+
+    slow_callback_duration = 0.1
+    _internal_fds = 0
+    _executor_shutdown_called = False
+    _asyncgens_shutdown_called = False
+    _current_handle = None
+
+    def __del__(self) -> None:
+        """Nothing: the base class warns about loops that were not closed; this one belongs to the tool."""
+
+    # ------------------------------------------------------------------ made when needed
+
+    @cached_property
+    def _selector(self) -> selectors.BaseSelector:
+        self._real = True
+        return selectors.DefaultSelector()
+
+    @cached_property
+    def _transports(self) -> weakref.WeakValueDictionary[int, Any]:
+        return weakref.WeakValueDictionary()
+
+    @cached_property
+    def _pipes(self) -> weakref.WeakSet[Any]:
+        return weakref.WeakSet()
+
+    @cached_property
+    def _unix_server_sockets(self) -> dict[Any, Any]:
+        return {}
+
+    @cached_property
+    def _origins(self) -> dict[tuple[int, int], _Origin]:
+        return {}
+
+    @cached_property
+    def _noticed(self) -> dict[tuple[int, int], Readiness]:
+        return {}
+
+    @cached_property
+    def _listening(self) -> weakref.WeakSet[socket.socket]:
+        return weakref.WeakSet()
+
+    @cached_property
+    def _addresses(self) -> set[Any]:
+        """Local addresses of the sockets that were registered here: whose peer has one of these is near."""
+        return set()
+
+    @cached_property
+    def _childs_pipes(self) -> set[int]:
+        return set()
+
+    def begin(self, run: Run) -> None:
+        if self._real:
+            self._release()
+        super().begin(run)
+
+    # ------------------------------------------------------------------ registration
+
+    def _add_reader(self, fd: Any, callback: Any, *args: Any) -> Any:
+        handle = super()._add_reader(fd, callback, *args)
+        self._registered(fd, selectors.EVENT_READ, "r", callback)
+        return handle
+
+    def _add_writer(self, fd: Any, callback: Any, *args: Any) -> Any:
+        handle = super()._add_writer(fd, callback, *args)
+        self._registered(fd, selectors.EVENT_WRITE, "w", callback)
+        return handle
+
+    def _registered(self, fd: Any, bit: int, kind: str, callback: Any) -> None:
+        number = self._selector.get_key(fd).fd
+        proc = self._outside_proc(kind, callback_name(callback))
+        origin = self._origins[number, bit] = _Origin(proc, self.run.index)
+        mode = os.fstat(number).st_mode
+        if stat.S_ISSOCK(mode):
+            self.run.real_io.add("sockets")
+            self._look_at_socket(number, origin)
+        elif stat.S_ISFIFO(mode):
+            self.run.real_io.add("pipes")
+            origin.near = True
+        else:
+            self.run.real_io.add("descriptors")
+            origin.near = False
+        if number in self._childs_pipes:
+            origin.near = False
+
+    def _outside_proc(self, kind: str, name: str) -> Any:
+        """A new source of arrivals of whoever runs now."""
+        current = self.run.current
+        assert current is not None
+        made = self._sources_made
+        count = made[current.key, kind] = made.get((current.key, kind), 0) + 1
+        return self._proc(arrival_identity(current.key, kind, count), name, False)
+
+    def _look_at_socket(self, number: int, origin: _Origin) -> None:
+        """Where the other end is; asked again while a connection is being made."""
+        sock = socket.socket(fileno=number)
+        try:
+            self._addresses.add(_address(sock.getsockname()))
+            if sock.family == getattr(socket, "AF_UNIX", None):
+                origin.near, origin.listening = _unix_peer(sock)
+            elif _is_listening(sock):
+                origin.near = origin.listening = True
+            else:
+                origin.near = self._near_peer(sock)
+        finally:
+            sock.detach()
+
+    def _near_peer(self, sock: socket.socket) -> bool | None:
+        try:
+            peer = sock.getpeername()
+        except OSError:
+            return True if sock.type == socket.SOCK_DGRAM else None
+        if not str(peer[0]).startswith(_LOOPBACK):
+            return False
+        return True if _address(peer) in self._addresses else None  # None: the other end may come here yet
+
+    def _make_read_pipe_transport(self, pipe: Any, protocol: Any, waiter: Any = None, extra: Any = None) -> Any:
+        return self._piped(super()._make_read_pipe_transport, pipe, protocol, waiter, extra)
+
+    def _make_write_pipe_transport(self, pipe: Any, protocol: Any, waiter: Any = None, extra: Any = None) -> Any:
+        return self._piped(super()._make_write_pipe_transport, pipe, protocol, waiter, extra)
+
+    def _piped(self, make: Any, pipe: Any, protocol: Any, waiter: Any, extra: Any) -> Any:
+        if isinstance(protocol, base_subprocess.WriteSubprocessPipeProto):  # the reading one is derived from it
+            self._childs_pipes.add(pipe.fileno())
+        else:
+            self._childs_pipes.discard(pipe.fileno())
+        transport = make(pipe, protocol, waiter, extra)
+        self._pipes.add(transport)
+        return transport
+
+    def _start_serving(self, protocol_factory: Any, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
+        self._listening.add(sock)
+        super()._start_serving(protocol_factory, sock, *args, **kwargs)
+
+    # ------------------------------------------------------------------ readiness
+
+    def _poll(self, timeout: float, far: bool) -> None:
+        """What is ready becomes pending completions, in the order of registration. far: far descriptors too."""
+        found = []
+        for key, mask in self._selector.select(timeout):
+            for bit, registered in zip(_BITS, key.data, strict=True):
+                if mask & bit and registered is not None and (far or self._is_near(key.fd, bit)):
+                    place = (key.fd, bit)
+                    before = self._noticed.get(place)
+                    if before is None or before.over:
+                        arrival = self._noticed[place] = Readiness(self, registered)
+                        arrival.come_from(self._origins[place])
+                        found.append(arrival)
+        found.sort(key=lambda arrival: arrival.proc.number)
+        self._free.extend(found)
+
+    def _is_near(self, fd: int, bit: int) -> bool:
+        origin = self._origins[fd, bit]
+        if origin.near is None:
+            self._look_at_socket(fd, origin)
+        return bool(origin.near)
+
+    def _registered_kinds(self) -> tuple[bool, bool, bool]:
+        """(there are far descriptors, near ones that carry data, near ones that only listen)."""
+        far = data = listening = False
+        selector = self.__dict__.get("_selector")
+        for key in list(selector.get_map().values()) if selector is not None else ():
+            for bit in _BITS:
+                if key.events & bit:
+                    near = self._is_near(key.fd, bit)
+                    listens = self._origins[key.fd, bit].listening
+                    far |= not near
+                    data |= near and not listens
+                    listening |= near and listens
+        return far, data, listening
+
+    # ------------------------------------------------------------------ the end of an execution
+
+    def _release(self) -> None:
+        """Give back whatever the execution has opened through this loop."""
+        super()._release()
+        made = self.__dict__
+        for transport in list(made.get("_transports", {}).values()):
+            transport._closing = True  # what still refers to it may close it: the descriptor's number is another's then
+            transport._conn_lost += 1
+            transport._sock.close()
+        for transport in list(made.get("_pipes", ())):
+            transport._closing = True
+            if transport._pipe is not None:
+                transport._pipe.close()
+        for sock in list(made.get("_listening", ())):
+            sock.close()
+        selector = made.get("_selector")
+        if selector is not None:
+            selector.close()
+        for name in _MADE:
+            made.pop(name, None)
+
+
+_MADE = tuple(name for name, value in vars(IoLoop).items() if isinstance(value, cached_property))
+
+
+def _address(name: Any) -> Any:
+    """Port of an internet address: the same for 0.0.0.0 and 127.0.0.1, which is what a server's own name may be."""
+    return name[1] if isinstance(name, tuple) and len(name) > 1 else name
+
+
+def _is_listening(sock: socket.socket) -> bool:
+    return bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)) if sock.type == socket.SOCK_STREAM else False
+
+
+def _unix_peer(sock: socket.socket) -> tuple[bool, bool]:
+    """(this process made the other end, it listens)."""
+    if sock.type == socket.SOCK_STREAM and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        return True, True
+    credentials = getattr(socket, "SO_PEERCRED", None)
+    if credentials is None:
+        return True, False
+    pid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, credentials, struct.calcsize("3i")))[0]
+    return pid in (0, os.getpid()), False
