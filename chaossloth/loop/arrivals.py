@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from chaossloth.loop.run import Handle, Proc
+from chaossloth.loop.run import Handle, Proc, Run
 
 if TYPE_CHECKING:
     from chaossloth.loop.scheduling import SchedulingLoop
@@ -27,20 +27,21 @@ __all__ = ["Arrival", "Lane", "Readiness", "Source"]
 
 
 class Source:
-    """Where arrivals come from: its name as a process of the run, and which step asked for it."""
+    """Where arrivals come from: its name as a process of the run, which step asked for it, its place among all."""
 
-    __slots__ = ("count", "creator", "proc")
+    __slots__ = ("count", "creator", "place", "proc")
 
-    def __init__(self, proc: Proc, creator: int) -> None:
+    def __init__(self, proc: Proc, run: Run) -> None:
         self.proc = proc
-        self.creator = creator
+        self.creator = run.index
+        self.place = len(run.procs)
         self.count = 0
 
 
 class Arrival(Handle):
     """A completion that comes from outside; its cause is "arrival"."""
 
-    __slots__ = ("lane",)
+    __slots__ = ("lane", "place")
 
     def __init__(
         self,
@@ -52,12 +53,14 @@ class Arrival(Handle):
         super().__init__(loop, callback, args, context)
         self.cause = "arrival"
         self.lane: Lane | None = None
+        self.place = 0
 
     def come_from(self, source: Source) -> None:
         """Give it its name."""
         source.count += 1
         self.proc, self.creator = source.proc, source.creator
         self.owner, self.ordinal = source.proc.key, source.count
+        self.place = source.place
 
     def delivered(self) -> None:
         """It joins the ready queue: what stands behind it comes on offer."""

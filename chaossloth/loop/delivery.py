@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 
 from chaossloth.loop.arrivals import Arrival
 from chaossloth.loop.run import CANCELLED, Handle, LoopStopped
+from chaossloth.loop.scheduling import keeps_order
 from chaossloth.loop.waiting import WaitingLoop
 
 __all__ = ["DeliveringLoop"]
@@ -41,7 +41,7 @@ class DeliveringLoop(WaitingLoop):
                 break
             if self._reorder and not idle and not due:
                 break  # `_pick` offers early completions before every step
-            patient = idle and not (self._real and any(handle.cause == "arrival" for handle in free))
+            patient = idle and not (self._real and free)
             near = first is not None and (patient or first.deadline - run.now <= run.model.stall_s)
             options: list[Handle | None] = []
             if due:
@@ -103,18 +103,19 @@ class DeliveringLoop(WaitingLoop):
             return CANCELLED
         bound = run.model.bypass_bound
         options: list[Handle | None] = []
-        futures: set[int] = set()
+        waiting: set[object] = set()
         for handle in ready:
             if handle._cancelled:
                 continue
             if handle.passed >= bound:
                 options = [handle]
                 break
-            args = handle.args
-            if args and isinstance(args[0], asyncio.Future):
-                if id(args[0]) in futures:
+            keys = keeps_order(handle)
+            if keys:
+                behind = not waiting.isdisjoint(keys)
+                waiting.update(keys)
+                if behind:
                     continue
-                futures.add(id(args[0]))
             options.append(handle)
         if run.judging and not (len(options) == 1 and options[0] is not None and options[0].passed >= bound):
             first = self._timers[0] if self._timers else None

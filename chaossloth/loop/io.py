@@ -46,8 +46,8 @@ class _Origin(Source):
 
     __slots__ = ("listening", "near")
 
-    def __init__(self, proc: Any, creator: int) -> None:
-        super().__init__(proc, creator)
+    def __init__(self, proc: Any, run: Run) -> None:
+        super().__init__(proc, run)
         self.near: bool | None = None
         self.listening = False
 
@@ -100,10 +100,6 @@ class IoLoop(ThreadingLoop, _Stock):  # type: ignore[misc]  # the stock class as
         """Local addresses of the sockets that were registered here: whose peer has one of these is near."""
         return set()
 
-    @cached_property
-    def _childs_pipes(self) -> set[int]:
-        return set()
-
     def begin(self, run: Run) -> None:
         if self._real:
             self._release()
@@ -124,7 +120,7 @@ class IoLoop(ThreadingLoop, _Stock):  # type: ignore[misc]  # the stock class as
     def _registered(self, fd: Any, bit: int, kind: str, callback: Any) -> None:
         number = self._selector.get_key(fd).fd
         proc = self._outside_proc(kind, callback_name(callback))
-        origin = self._origins[number, bit] = _Origin(proc, self.run.index)
+        origin = self._origins[number, bit] = _Origin(proc, self.run)
         mode = os.fstat(number).st_mode
         if stat.S_ISSOCK(mode):
             self.run.real_io.add("sockets")
@@ -135,7 +131,7 @@ class IoLoop(ThreadingLoop, _Stock):  # type: ignore[misc]  # the stock class as
         else:
             self.run.real_io.add("descriptors")
             origin.near = False
-        if number in self._childs_pipes:
+        if isinstance(_protocol(callback), base_subprocess.WriteSubprocessPipeProto):  # the reading one is a subclass
             origin.near = False
 
     def _outside_proc(self, kind: str, name: str) -> Any:
@@ -169,18 +165,13 @@ class IoLoop(ThreadingLoop, _Stock):  # type: ignore[misc]  # the stock class as
             return False
         return True if _address(peer) in self._addresses else None  # None: the other end may come here yet
 
-    def _make_read_pipe_transport(self, pipe: Any, protocol: Any, waiter: Any = None, extra: Any = None) -> Any:
-        return self._piped(super()._make_read_pipe_transport, pipe, protocol, waiter, extra)
+    def _make_read_pipe_transport(self, *args: Any, **kwargs: Any) -> Any:
+        transport = super()._make_read_pipe_transport(*args, **kwargs)
+        self._pipes.add(transport)
+        return transport
 
-    def _make_write_pipe_transport(self, pipe: Any, protocol: Any, waiter: Any = None, extra: Any = None) -> Any:
-        return self._piped(super()._make_write_pipe_transport, pipe, protocol, waiter, extra)
-
-    def _piped(self, make: Any, pipe: Any, protocol: Any, waiter: Any, extra: Any) -> Any:
-        if isinstance(protocol, base_subprocess.WriteSubprocessPipeProto):  # the reading one is derived from it
-            self._childs_pipes.add(pipe.fileno())
-        else:
-            self._childs_pipes.discard(pipe.fileno())
-        transport = make(pipe, protocol, waiter, extra)
+    def _make_write_pipe_transport(self, *args: Any, **kwargs: Any) -> Any:
+        transport = super()._make_write_pipe_transport(*args, **kwargs)
         self._pipes.add(transport)
         return transport
 
@@ -202,7 +193,7 @@ class IoLoop(ThreadingLoop, _Stock):  # type: ignore[misc]  # the stock class as
                         arrival = self._noticed[place] = Readiness(self, registered)
                         arrival.come_from(self._origins[place])
                         found.append(arrival)
-        found.sort(key=lambda arrival: arrival.proc.number)
+        found.sort(key=lambda arrival: arrival.place)
         self._free.extend(found)
 
     def _is_near(self, fd: int, bit: int) -> bool:
@@ -234,7 +225,8 @@ class IoLoop(ThreadingLoop, _Stock):  # type: ignore[misc]  # the stock class as
         for transport in list(made.get("_transports", {}).values()):
             transport._closing = True  # what still refers to it may close it: the descriptor's number is another's then
             transport._conn_lost += 1
-            transport._sock.close()
+            if transport._sock is not None:
+                transport._sock.close()
         for transport in list(made.get("_pipes", ())):
             transport._closing = True
             if transport._pipe is not None:
@@ -249,6 +241,11 @@ class IoLoop(ThreadingLoop, _Stock):  # type: ignore[misc]  # the stock class as
 
 
 _MADE = tuple(name for name, value in vars(IoLoop).items() if isinstance(value, cached_property))
+
+
+def _protocol(callback: Any) -> Any:
+    """Of the transport whose method is registered; None for anything else."""
+    return getattr(getattr(callback, "__self__", None), "_protocol", None)
 
 
 def _address(name: Any) -> Any:

@@ -54,7 +54,7 @@ class SignalLoop(ProcessLoop):
         self.run.real_io.add("signals")
         self._real = True
         known = self._handled.get(sig)
-        lane = Lane(Source(self._outside_proc("s", "signal"), self.run.index))
+        lane = Lane(Source(self._outside_proc("s", "signal"), self.run))
         handle = events.Handle(callback, args, self, None)
         self._handled = {**self._handled, sig: _Registered(handle, lane, known.before if known else before)}
 

@@ -28,7 +28,6 @@ class ThreadingLoop(SchedulingLoop):
     """Adds executors and `call_soon_threadsafe`."""
 
     _bodies: list[Body] = []
-    _real = False  # something real takes part in this execution: `_arrivals` is asked at each round boundary
 
     def __init__(self) -> None:
         self._looks = Looks()
@@ -71,7 +70,7 @@ class ThreadingLoop(SchedulingLoop):
         lane = self._lanes.get(thread)
         if lane is None:
             proc = self._outside_proc("t", "thread")
-            lane = self._lanes[thread] = Lane(Source(proc, self.run.index))
+            lane = self._lanes[thread] = Lane(Source(proc, self.run))
         return lane
 
     def _outside_proc(self, kind: str, name: str) -> Any:

@@ -17,9 +17,9 @@ clock. At each round boundary of such a run:
            - only listening sockets: 1 ms.
 
 So `sleep(3600)` next to a server costs 20 ms, and a request whose answer is on its way is never overtaken by a timeout.
-That holds for choices too: while an arrival is pending, no timer is offered that is due later than the longest stall
-(`Model.stall_s`); otherwise every search would "find" that a server may take longer than the client's timeout. Timeouts
-of real I/O are explored below that bound only.
+That holds for choices too: while a completion is pending in such a run, no timer is offered that is due later than the
+longest stall (`Model.stall_s`); otherwise every search would "find" that a server may take longer than the client's
+timeout. Timeouts are explored below that bound only; a body of thread work lasts as long as it sleeps.
 
 Limits. A child or peer that needs more than `REAL_WAIT_S` for an answer looks like one that never answers. Virtual time
 does not move while a child runs, so a timer in parallel to it may come later, by the real clock, than it would. What a
@@ -32,6 +32,7 @@ from __future__ import annotations
 import math
 import threading
 
+from chaossloth.loop.arrivals import Arrival
 from chaossloth.loop.bodies import REAL_WAIT_S
 from chaossloth.loop.quiescence import State, alive, started
 from chaossloth.loop.signals import SignalLoop
@@ -87,7 +88,7 @@ class WaitingLoop(SignalLoop):
         guard.step_started = None  # what waits here is not a step of the subject
         horizon = self._horizon()
         begun = real_monotonic()
-        external = False
+        external = self._worth(horizon)[0]
         self._wait(0.0)
         while not self._has_work():
             external, limit = self._worth(horizon)
@@ -142,10 +143,11 @@ class WaitingLoop(SignalLoop):
         while real_monotonic() < end:
             before = len(self._free)
             real_sleep(_QUIET_S)
-            self._wait(0.0)
             running = self._children_run() or self._looks.busiest(alive()) is State.RUNNING
+            self._wait(0.0)  # after the look: what has ended by then is noticed
             if not running and len(self._free) == before:
-                return
+                break
+        self._free.sort(key=lambda handle: handle.place if isinstance(handle, Arrival) else 0)  # not as they came
 
     def _something_may_come(self) -> bool:
         """Nothing is left to run: whether something real has come after all. Only then it is no deadlock."""
