@@ -15,7 +15,7 @@ from typing import Any
 from chaossloth.errors import ToolError
 from chaossloth.evidence import Target, as_json
 from chaossloth.explore.execute import run_alone
-from chaossloth.loop import real_io, virtual
+from chaossloth.loop import real_io, uvloops, virtual
 from chaossloth.subject.calls import CallSpec
 from chaossloth.subject.channel import guard, serve
 from chaossloth.subject.entry import Program, build_program
@@ -211,6 +211,7 @@ def _is_asynchronous(value: Any) -> bool:
 
 def main() -> None:
     virtual.install()
+    uvloops.install()
     sys.addaudithook(real_io.audit)
     subject = Subject()
     serve({"open": subject.open, **Trials(subject).operations()})

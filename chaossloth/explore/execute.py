@@ -24,7 +24,7 @@ from chaossloth.evidence import Outcome
 from chaossloth.explore.schedule import Schedule, checksum
 from chaossloth.explore.strategy import Deviate
 from chaossloth.liveness import describe_deadlock, detect_livelock, suspended_at
-from chaossloth.loop import controlled, real_io
+from chaossloth.loop import controlled, real_io, uvloops
 from chaossloth.loop.bodies import current_body
 from chaossloth.loop.controlled import ControlledLoop
 from chaossloth.loop.quiescence import follow_threads
@@ -35,7 +35,7 @@ from chaossloth.subject.primitives import watch
 from chaossloth.subject.record import recorder
 from chaossloth.subject.running import innermost_own
 
-__all__ = ["Execution", "Executor", "Program", "Unsupported", "display_names", "run_alone"]
+__all__ = ["Execution", "Executor", "Program", "display_names", "run_alone"]
 
 
 class Program(Protocol):
@@ -48,10 +48,6 @@ class Program(Protocol):
     def call(self) -> Any: ...
 
     def judge(self, result: Any, error: BaseException | None) -> Outcome: ...
-
-
-class Unsupported(Exception):
-    """The subject needs something that the controlled loop does not offer (real sockets, subprocesses)."""
 
 
 @dataclass(slots=True)
@@ -110,6 +106,7 @@ class Executor:
         self.last_result: Any = None  # what the program returned; for comparisons made right after the run
         self._stale = False
         follow_threads()
+        uvloops.install()
         self._loop = ControlledLoop()
         self._extra: list[ControlledLoop] = []
         watch.task_name = self._task_label
@@ -117,7 +114,7 @@ class Executor:
     def execute(
         self, chooser: Chooser, model: Model, seed: int, detail: bool = False, record: bool = True
     ) -> Execution:
-        """One execution; raises Unsupported where the loop cannot follow."""
+        """One execution."""
         if self._stale:
             self.program = self.refresh()
             self._stale = False
@@ -144,12 +141,12 @@ class Executor:
         finally:
             run.real_io |= real_io.stop()
             sources.leave()
+            for loop in self._extra:
+                loop.close_io()
             recorder.enabled = False
         return self._finish(run, outcome, seed, draws, touched)
 
     def _finish(self, run: Run, outcome: Outcome, seed: int, draws: int, touched: frozenset[str]) -> Execution:
-        if run.ended is not None and run.ended.kind == "unsupported":
-            raise Unsupported(run.ended.detail)
         if recorder.persistent_writes:
             self.leaks |= recorder.persistent_writes
         self._stale = bool(self.leaks)
@@ -174,7 +171,8 @@ class Executor:
         policy = events.get_event_loop_policy()
         asyncio.set_event_loop_policy(_Policy(self._next_loop))
         try:
-            return self.program.call()
+            with uvloops.loops_from(self._next_loop):
+                return self.program.call()
         finally:
             asyncio.set_event_loop_policy(policy)
 

@@ -107,7 +107,8 @@ class Readiness(Arrival):
 
     def __init__(self, loop: SchedulingLoop, registered: events.Handle) -> None:
         self._registered = registered
-        super().__init__(loop, registered._callback, registered._args, registered._context)  # type: ignore[attr-defined]
+        known: Any = registered  # private names
+        super().__init__(loop, known._callback, known._args, known._context)
         self.fired = False
         self.callback = self._fire
 
@@ -127,4 +128,4 @@ class Readiness(Arrival):
 
     def _fire(self, *args: Any) -> None:
         self.fired = True
-        self._registered._callback(*args)  # type: ignore[attr-defined]
+        self._registered._callback(*args)

@@ -194,8 +194,7 @@ class ControlledLoop(DeliveringLoop):
         if self._running:
             raise RuntimeError("Cannot close a running event loop")
         self._closed = True
-        if self._real:
-            self._release()
+        self.close_io()
         self._ready.clear()
         self._timers.clear()
         self._free.clear()
@@ -260,8 +259,7 @@ class ControlledLoop(DeliveringLoop):
         self._ready.clear()
         self._timers.clear()
         self._free.clear()
-        if self._real:
-            self._release()
+        self.close_io()
 
     def _run_on(self) -> None:
         """Let what the main task left behind go on, recorded but not judged: an access that came too late is seen."""

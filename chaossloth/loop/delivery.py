@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 
 from chaossloth.loop.arrivals import Arrival
 from chaossloth.loop.run import CANCELLED, Handle, LoopStopped
-from chaossloth.loop.scheduling import keeps_order
+from chaossloth.loop.scheduling import OfTransport
 from chaossloth.loop.waiting import WaitingLoop
 
 __all__ = ["DeliveringLoop"]
@@ -110,12 +111,16 @@ class DeliveringLoop(WaitingLoop):
             if handle.passed >= bound:
                 options = [handle]
                 break
-            keys = keeps_order(handle)
-            if keys:
-                behind = not waiting.isdisjoint(keys)
-                waiting.update(keys)
-                if behind:
-                    continue
+            behind = False
+            args = handle.args
+            if args and isinstance(args[0], asyncio.Future):
+                behind = id(args[0]) in waiting
+                waiting.add(id(args[0]))
+            if type(handle) is OfTransport:
+                behind |= OfTransport in waiting
+                waiting.add(OfTransport)
+            if behind:
+                continue
             options.append(handle)
         if run.judging and not (len(options) == 1 and options[0] is not None and options[0].passed >= bound):
             first = self._timers[0] if self._timers else None

@@ -101,8 +101,7 @@ class IoLoop(ThreadingLoop, _Stock):  # type: ignore[misc]  # the stock class as
         return set()
 
     def begin(self, run: Run) -> None:
-        if self._real:
-            self._release()
+        self.close_io()
         super().begin(run)
 
     # ------------------------------------------------------------------ registration

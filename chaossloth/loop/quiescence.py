@@ -118,7 +118,7 @@ class Looks:
     """Repeated looks at threads. `close` gives the files back."""
 
     def __init__(self) -> None:
-        self._watched: dict[int, _Watched] = {}
+        self._watched: dict[threading.Thread, _Watched] = {}  # not by identifier: those are used again
 
     def close(self) -> None:
         for watched in self._watched.values():
@@ -134,18 +134,19 @@ class Looks:
 
     def state(self, thread: threading.Thread) -> State:
         """What one thread does now; PARKED when it has ended."""
-        identity = thread.ident
-        if identity is None or not thread.is_alive():
-            watched = self._watched.pop(identity, None) if identity is not None else None
-            if watched is not None:
-                watched.close()
+        if not thread.is_alive():
             return State.PARKED
-        watched = self._watched.get(identity)
+        watched = self._watched.get(thread)
         if watched is None:
-            watched = self._watched[identity] = _Watched(thread)
+            self._forget_ended()
+            watched = self._watched[thread] = _Watched(thread)
         if watched.files:
             return _kernel_says(watched)
-        return _frame_says(watched, identity)
+        return _frame_says(watched, thread.ident)
+
+    def _forget_ended(self) -> None:
+        for thread in [thread for thread in self._watched if not thread.is_alive()]:
+            self._watched.pop(thread).close()
 
 
 def _kernel_says(watched: _Watched) -> State:
@@ -166,8 +167,8 @@ def _kernel_says(watched: _Watched) -> State:
     return State.BLOCKED if last == watched.last else State.RUNNING
 
 
-def _frame_says(watched: _Watched, identity: int) -> State:
-    frame = sys._current_frames().get(identity)
+def _frame_says(watched: _Watched, identity: int | None) -> State:
+    frame = sys._current_frames().get(identity or -1)
     now = None if frame is None else (id(frame), frame.f_lasti)
     if now != watched.last:
         watched.last, watched.still = now, 0

@@ -23,7 +23,7 @@ from chaossloth.loop.identity import callback as callback_identity
 from chaossloth.loop.identity import child as child_identity
 from chaossloth.loop.run import Handle, Model, Proc, Run
 
-__all__ = ["SchedulingLoop", "callback_name", "keeps_order"]
+__all__ = ["OfTransport", "SchedulingLoop", "callback_name"]
 
 _TRANSPORTS = frozenset(
     f"asyncio.{name}" for name in ("base_events", "base_subprocess", "selector_events", "sslproto", "unix_events")
@@ -73,17 +73,13 @@ def _without_outer(qualname: str) -> str:
     return qualname.rpartition("<locals>.")[2]
 
 
-class _OfTransport(Handle):
-    """Scheduled by asyncio's transports, directly or by setting a future: they rely on the order of `call_soon`."""
+class OfTransport(Handle):
+    """Scheduled by asyncio's transports, directly or by setting a future: they rely on the order of `call_soon`.
+
+    Such handles keep their order among each other in every model.
+    """
 
     __slots__ = ()
-
-
-def keeps_order(handle: Handle) -> tuple[object, ...]:
-    """Ready handles that share one of these run in the order in which they were scheduled, in every model."""
-    args = handle.args
-    future = (id(args[0]),) if args and isinstance(args[0], asyncio.Future) else ()
-    return (*future, "transport") if type(handle) is _OfTransport else future
 
 
 class SchedulingLoop(asyncio.AbstractEventLoop):
@@ -170,7 +166,7 @@ class SchedulingLoop(asyncio.AbstractEventLoop):
         handle = Handle(self, callback, args, context)
         handle.creator = self.run.index
         if self._real and self._reorder and sys._getframe(1).f_globals.get("__name__") in _TRANSPORTS:
-            handle.__class__ = _OfTransport
+            handle.__class__ = OfTransport
         task = _stepped_task(callback)
         if task is None:
             self._check_callback(callback)
@@ -199,7 +195,13 @@ class SchedulingLoop(asyncio.AbstractEventLoop):
         current, args = self.run.current, handle.args
         assert current is not None
         handle.cause = "callback"
-        if self._reorder and type(handle) is Handle and args and isinstance(args[0], asyncio.Future) and _is_internal(handle.callback):
+        if (
+            self._reorder
+            and type(handle) is Handle
+            and args
+            and isinstance(args[0], asyncio.Future)
+            and _is_internal(handle.callback)
+        ):
             handle.proc = current
             self._folded.append(handle)
             return

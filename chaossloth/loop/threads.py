@@ -144,6 +144,11 @@ class ThreadingLoop(SchedulingLoop):
 
     # ------------------------------------------------------------------ the end of an execution
 
+    def close_io(self) -> None:
+        """Give back everything real that the execution has taken; harmless when there is nothing."""
+        if self._real:
+            self._release()
+
     def _release(self) -> None:
         """Give back whatever the execution has begun in threads."""
         for body in self._bodies:

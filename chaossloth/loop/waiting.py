@@ -3,10 +3,10 @@
 Time is virtual and stays so: real time passes only where something real may still come, and never moves the virtual
 clock. At each round boundary of such a run:
 
-  busy   (a handle is ready) Threads that run are waited for until they rest (`quiescence`); near descriptors are polled.
-         Far ones are not: when they become ready is a matter of the machine.
-  idle   (nothing is ready or pending) Before virtual time goes on to the next timer, at `horizon` seconds, or a deadlock
-         is told, the loop waits for real:
+  busy   (a handle is ready) Threads that run are waited for until they rest (`quiescence`); near descriptors are
+         polled. Far ones are not: when they become ready is a matter of the machine.
+  idle   (nothing is ready or pending) Before virtual time goes on to the next timer, at `horizon` seconds, or a
+         deadlock is told, the loop waits for real:
            - a child, a far descriptor, a thread that runs or sleeps, an alarm: `REAL_WAIT_S`, at most `horizon`: a
              timeout of 5 s on a child is 5 s. What then comes is collected until all is quiet, so that it is one set of
              options.

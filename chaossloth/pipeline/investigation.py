@@ -152,9 +152,6 @@ class _Investigator(Context):
             for position, label in enumerate(self.labels):
                 seconds = self._left(share / (len(self.labels) - position))
                 figures = self._search(label, _EXECUTIONS[label], seconds)
-                if "unsupported" in figures:
-                    self._note(f"not under control: {figures['unsupported']}; only natural runs were made")
-                    break
                 if "outcome" in figures:
                     self._reproduced(figures, self._minimised())
                     break
@@ -170,6 +167,8 @@ class _Investigator(Context):
             "search", progress, label=label, executions=executions, seconds=seconds, seed=self.options.seed
         )
         self.figures[label] = figures
+        for note in figures["notes"]:
+            self._note(note)
         return figures
 
     def _judge_search(self) -> None:

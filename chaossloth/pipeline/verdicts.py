@@ -38,12 +38,11 @@ def of_search(figures: Sequence[Mapping[str, Any]], calls: int | None, natural: 
     if any(not f.get("repeatable", True) for f in made):
         unobservable += ("something that is not under control: a schedule executed again took another path",)
     real_io = tuple(sorted({r for f in made for r in f["real_io"]}))
-    refused = tuple(f["unsupported"] for f in figures if "unsupported" in f)
-    word = _word(made, failures, unobservable, refused, natural)
+    word = _word(made, failures, unobservable, natural)
     floors = [f["pct"] for f in made if f["pct"]]
     return Verdict(
         word=word,
-        bounds=_bounds(made, calls, (*real_io, *refused)),
+        bounds=_bounds(made, calls, real_io),
         executions=total,
         executions_by_label=executions,
         distinct=max((f["distinct"] for f in made), default=None),
@@ -57,10 +56,9 @@ def _word(
     made: Sequence[Mapping[str, Any]],
     failures: int,
     unobservable: tuple[str, ...],
-    refused: tuple[str, ...],
     natural: Natural | None,
 ) -> Any:
-    if not made or refused:
+    if not made:
         return "sampled" if natural is not None and natural.runs else "inconclusive"
     if unobservable:
         return "unobservable"
@@ -105,15 +103,12 @@ def outcome_of(
     if any(f["failures"] for f in figures.values()):
         return "inconclusive", "a failure was seen that its own schedule does not show again"
     natural = result.natural
-    refused = [f["unsupported"] for f in figures.values() if "unsupported" in f]
     if natural is not None and natural.failures:
         first = natural.messages[0] if natural.messages else "a failure"
         return (
             "inconclusive",
             f"{natural.failures} of {natural.runs} natural runs fail ({first}), but no controlled execution did",
         )
-    if refused:
-        return "inconclusive", refused[0]
     if not any(f["executions"] for f in figures.values()):
         return "inconclusive", "nothing was executed"
     if all(f["truncated"] == f["executions"] for f in figures.values()):
