@@ -106,15 +106,15 @@ class Readiness(Arrival):
     __slots__ = ("_registered", "fired")
 
     def __init__(self, loop: SchedulingLoop, registered: events.Handle) -> None:
-        self._registered = registered
-        known: Any = registered  # private names
+        known: Any = registered  # for its private names
+        self._registered = known
         super().__init__(loop, known._callback, known._args, known._context)
         self.fired = False
         self.callback = self._fire
 
-    @property  # type: ignore[override]  # a slot of the base class
+    @property
     def _cancelled(self) -> bool:
-        return self._registered.cancelled()
+        return bool(self._registered.cancelled())
 
     @_cancelled.setter
     def _cancelled(self, value: bool) -> None:
@@ -124,7 +124,7 @@ class Readiness(Arrival):
     @property
     def over(self) -> bool:
         """Delivered and run, or taken back: the descriptor may be noticed again."""
-        return self.fired or self._registered.cancelled()
+        return self.fired or bool(self._registered.cancelled())
 
     def _fire(self, *args: Any) -> None:
         self.fired = True

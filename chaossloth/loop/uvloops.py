@@ -1,10 +1,10 @@
 """A subject that asks for uvloop gets the loop that is under test.
 
 uvloop's loop is written in C around libuv: neither its queue nor its clock can be chosen. Everything in uvloop makes
-its loops through the class `uvloop.Loop` (`install`, `run`, `new_event_loop`, the policy), so that one class is replaced,
-when the module is imported, by one whose call makes a loop of the present run: a controlled one, or the stock loop of a
-natural or forced run. That is said once in the report (`NOTE`): the orders explored are asyncio's, which uvloop keeps
-for `call_soon` and timers and not for readiness.
+its loops through the class `uvloop.Loop` (`install`, `run`, `new_event_loop`, the policy), so that one class is
+replaced, when the module is imported, by one whose call makes a loop of the present run: a controlled one, or the stock
+loop of a natural or forced run. That is said once in the report (`NOTE`): the orders explored are asyncio's, which
+uvloop keeps for `call_soon` and timers and not for readiness.
 """
 
 from __future__ import annotations
