@@ -54,7 +54,8 @@ class Program(Protocol):
 class Execution:
     """One execution: its schedule (as taken), outcome, and the raw material of its trace.
 
-    truncated: the step limit ended it under an order that need not be fair; it says nothing.
+    truncated: the step limit ended it under an order that need not be fair; it says nothing. pruned: the strategy left
+    it before its end, as equivalent to another or beyond the fairness bound.
     """
 
     schedule: Schedule
@@ -65,10 +66,11 @@ class Execution:
     lock_order: tuple[evidence.LockOrderEdge, ...]
     truncated: bool = False
     locks: int = 0
+    pruned: bool = False
 
     @property
     def failed(self) -> bool:
-        return not self.outcome.ok and not self.truncated
+        return not self.outcome.ok and not self.truncated and not self.pruned
 
 
 class _Policy(asyncio.DefaultEventLoopPolicy):
@@ -133,7 +135,7 @@ class Executor:
         watch.start_run()
         self._loop.begin(run)
         self._extra = []
-        sources.enter(lambda: run.now, lambda s: _advance(run, s), seed, self._loop.task_key)
+        sources.enter(run.read_clock, _sleeping(run), seed, self._loop.task_key)
         real_io.start()
         try:
             outcome = self._judge(run, *self._run())
@@ -155,7 +157,11 @@ class Executor:
         deviations = tuple((i, taken) for i, taken in enumerate(run.taken) if taken)
         schedule = Schedule(run.model.label, seed, deviations, checksum(run.order))  # type: ignore[arg-type]
         truncated = run.ended is not None and run.ended.kind == "livelock" and schedule.label == "reorder"
-        return Execution(schedule, outcome, run, draws, touched, watch.lock_order(), truncated, watch.locks_seen)
+        left = ("pruned", "diverged") if run.real_io else ("pruned",)  # what is real need not come again as it did
+        pruned = run.ended is not None and run.ended.kind in left
+        return Execution(
+            schedule, outcome, run, draws, touched, watch.lock_order(), truncated, watch.locks_seen, pruned
+        )
 
     def _run(self) -> tuple[Any, BaseException | None]:
         try:
@@ -286,13 +292,17 @@ def display_names(run: Run) -> dict[str, str]:
     return {proc.key: proc.label if proc.is_task and proc.name in several else proc.name for proc in run.procs}
 
 
-def _advance(run: Run, seconds: float) -> None:
-    """`time.sleep`: the loop stands still for so long; in the body of thread work it does not."""
-    body = current_body()
-    if body is not None:
-        body.sleep(seconds)
-    else:
-        run.now += max(0.0, seconds)
+def _sleeping(run: Run) -> Callable[[float], None]:
+    """`time.sleep`: the step holds the loop for so long; the body of thread work does not."""
+
+    def sleep(seconds: float) -> None:
+        body = current_body()
+        if body is None:
+            run.hold(seconds)
+        else:
+            body.sleep(seconds)
+
+    return sleep
 
 
 def run_alone(coro: Coroutine[Any, Any, Any], seed: int, record: bool = False) -> Any:
@@ -304,13 +314,14 @@ def run_alone(coro: Coroutine[Any, Any, Any], seed: int, record: bool = False) -
     """
     run = Run(Model(max_steps=50_000), Deviate({}), recording=record)
     run.now = seed * 1000.7
+    run.clock = (0, run.now)
     run.stretch = 1.0 + (seed % 3) * 0.25
     loop = _ALONE
     loop.begin(run)
     watch.start_run()
     recorder.start_run()
     recorder.enabled, recorder.detail = record, False
-    sources.enter(lambda: run.now, lambda s: _advance(run, s), seed, loop.task_key)
+    sources.enter(run.read_clock, _sleeping(run), seed, loop.task_key)
     try:
         return loop.run_until_complete(coro)
     finally:

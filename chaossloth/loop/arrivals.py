@@ -39,7 +39,7 @@ class Source:
 
 
 class Arrival(Handle):
-    """A completion that comes from outside; its cause is "arrival"."""
+    """A completion that comes from outside."""
 
     __slots__ = ("lane", "place")
 
@@ -51,7 +51,7 @@ class Arrival(Handle):
         context: contextvars.Context | None,
     ) -> None:
         super().__init__(loop, callback, args, context)
-        self.cause = "arrival"
+        self.cause = "external"
         self.lane: Lane | None = None
         self.place = 0
 
@@ -61,6 +61,7 @@ class Arrival(Handle):
         self.proc, self.creator = source.proc, source.creator
         self.owner, self.ordinal = source.proc.key, source.count
         self.place = source.place
+        self.clock = (0, self.loop.run.now)
 
     def delivered(self) -> None:
         """It joins the ready queue: what stands behind it comes on offer."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import heapq
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -117,9 +116,8 @@ class ThreadingLoop(SchedulingLoop):
 
     def resume_later(self, body: Body, seconds: float) -> None:
         """The body sleeps: a timer delivers the rest of it, which is the body's next step."""
-        handle = self._completion("timer", self.run.now + seconds, Handle(self, body.step, (), None))
+        handle = self.call_later(seconds, body.step)
         handle.proc = body.handle.proc
-        heapq.heappush(self._timers, handle)
 
     def left_in_flight(self) -> None:
         """A body waits for something: the loop goes on without it."""

@@ -17,9 +17,9 @@ clock. At each round boundary of such a run:
            - only listening sockets: 1 ms.
 
 So `sleep(3600)` next to a server costs 20 ms, and a request whose answer is on its way is never overtaken by a timeout.
-That holds for choices too: while a completion is pending in such a run, no timer is offered that is due later than the
+That holds for choices too (`delivery`): while a completion is pending, no timer is offered that is due later than the
 longest stall (`Model.stall_s`); otherwise every search would "find" that a server may take longer than the client's
-timeout. Timeouts are explored below that bound only; a body of thread work lasts as long as it sleeps.
+timeout. Timeouts of real I/O are explored below that bound only.
 
 Limits. A child or peer that needs more than `REAL_WAIT_S` for an answer looks like one that never answers. Virtual time
 does not move while a child runs, so a timer in parallel to it may come later, by the real clock, than it would. What a
