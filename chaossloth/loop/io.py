@@ -31,7 +31,7 @@ from typing import Any
 from chaossloth.loop.arrivals import Readiness, Source
 from chaossloth.loop.identity import arrival as arrival_identity
 from chaossloth.loop.run import Run
-from chaossloth.loop.scheduling import callback_name
+from chaossloth.loop.scheduling import callback_name, is_internal
 from chaossloth.loop.threads import ThreadingLoop
 
 __all__ = ["IoLoop"]
@@ -116,6 +116,12 @@ class IoLoop(ThreadingLoop, _Stock):  # type: ignore[misc]  # the stock class as
         self._registered(fd, selectors.EVENT_WRITE, "w", callback)
         return handle
 
+    def _remove_reader(self, fd: Any) -> Any:
+        return "_selector" in self.__dict__ and super()._remove_reader(fd)
+
+    def _remove_writer(self, fd: Any) -> Any:
+        return "_selector" in self.__dict__ and super()._remove_writer(fd)
+
     def _registered(self, fd: Any, bit: int, kind: str, callback: Any) -> None:
         number = self._selector.get_key(fd).fd
         proc = self._outside_proc(kind, callback_name(callback))
@@ -188,7 +194,7 @@ class IoLoop(ThreadingLoop, _Stock):  # type: ignore[misc]  # the stock class as
                 if mask & bit and registered is not None and (far or self._is_near(key.fd, bit)):
                     place = (key.fd, bit)
                     before = self._noticed.get(place)
-                    if before is None or before.over:
+                    if (before is None or before.over) and not _is_answered(registered):
                         arrival = self._noticed[place] = Readiness(self, registered)
                         arrival.come_from(self._origins[place])
                         found.append(arrival)
@@ -240,6 +246,13 @@ class IoLoop(ThreadingLoop, _Stock):  # type: ignore[misc]  # the stock class as
 
 
 _MADE = tuple(name for name, value in vars(IoLoop).items() if isinstance(value, cached_property))
+
+
+def _is_answered(registered: Any) -> bool:
+    """Of `sock_*`: its future is done already, and the callback that takes the registration back is on its way."""
+    args = registered._args
+    future = args[0] if args and is_internal(registered._callback) else None
+    return isinstance(future, asyncio.Future) and future.done()
 
 
 def _protocol(callback: Any) -> Any:

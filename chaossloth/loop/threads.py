@@ -18,7 +18,7 @@ from chaossloth.loop.arrivals import Arrival, Lane, Source
 from chaossloth.loop.bodies import Body, DaemonPool
 from chaossloth.loop.quiescence import Looks, started
 from chaossloth.loop.run import Handle, Run
-from chaossloth.loop.scheduling import SchedulingLoop
+from chaossloth.loop.scheduling import SchedulingLoop, callback_name
 
 __all__ = ["ThreadingLoop"]
 
@@ -94,6 +94,7 @@ class ThreadingLoop(SchedulingLoop):
             executor = self._default_executor
         body = Body(self, executor, func, args)
         body.handle = self._completion("external", 0.0, Handle(self, body.step, (), None))
+        body.handle.proc.name = callback_name(func)
         self._bodies.append(body)
         self._real = True
         self.run.real_io.add("threads")
