@@ -166,7 +166,7 @@ class Subject:
                     and _is_asynchronous(value)
                 ):
                     found.add(str(name).partition(".")[0])
-        return frozenset(found)
+        return frozenset(found - {"uvloop"})  # it is replaced, and that is said
 
     @staticmethod
     def show(result: Any) -> str:

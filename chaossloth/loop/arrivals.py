@@ -29,19 +29,19 @@ __all__ = ["Arrival", "Lane", "Readiness", "Source"]
 class Source:
     """Where arrivals come from: its name as a process of the run, which step asked for it, its place among all."""
 
-    __slots__ = ("count", "creator", "place", "proc")
+    __slots__ = ("count", "creator", "rank", "proc")
 
     def __init__(self, proc: Proc, run: Run) -> None:
         self.proc = proc
         self.creator = run.index
-        self.place = len(run.procs)
+        self.rank = len(run.procs)
         self.count = 0
 
 
 class Arrival(Handle):
     """A completion that comes from outside."""
 
-    __slots__ = ("lane", "place")
+    __slots__ = ("lane", "rank")
 
     def __init__(
         self,
@@ -53,14 +53,14 @@ class Arrival(Handle):
         super().__init__(loop, callback, args, context)
         self.cause = "external"
         self.lane: Lane | None = None
-        self.place = 0
+        self.rank = 0
 
     def come_from(self, source: Source) -> None:
         """Give it its name."""
         source.count += 1
         self.proc, self.creator = source.proc, source.creator
         self.owner, self.ordinal = source.proc.key, source.count
-        self.place = source.place
+        self.rank = source.rank
         self.clock = (0, self.loop.run.now)
 
     def delivered(self) -> None:
@@ -69,6 +69,9 @@ class Arrival(Handle):
             self.lane.leave(self)
 
     def cancel(self) -> None:
+        if not hasattr(self, "proc"):  # it was not noticed yet
+            self._cancelled = True
+            return
         super().cancel()
         self.delivered()
 

@@ -5,11 +5,9 @@ Everything of `asyncio.SelectorEventLoop` that moves bytes is inherited (connect
 is not called: selector and tables are made when they are first used, so that a program without I/O pays nothing. There
 is no self-pipe; whoever waits for real looks again every millisecond or so.
 
-Readiness is polled at round boundaries, as the stock loop does, and becomes an `Arrival`. A descriptor is *near* when
-what it waits for is done by this program in this thread: both ends of a connection, a listening socket, a pair, the
-subject's own pipe. The kernel hands loopback data over within the sender's system call, so near descriptors may be
-polled at every boundary and the answer does not depend on the machine. All others (a child's pipe, another process on
-this machine, the network) are *far*: they are noticed when the loop is idle only, see `waiting`.
+Readiness is polled at round boundaries, as the stock loop does, and becomes an `Arrival`. What near descriptors
+(`nearness`) show does not depend on the machine, so they are polled at every boundary; far ones, a child's pipes among
+them, are noticed when the loop is idle only, see `waiting`.
 
 Between executions everything is closed: a transport is marked as closed and its socket closed, without calling the
 subject's protocol again, as when `asyncio.run` has ended. Sockets that the subject made itself are its own.
@@ -18,11 +16,8 @@ subject's protocol again, as when `asyncio.run` has ended. Sockets that the subj
 from __future__ import annotations
 
 import asyncio
-import os
 import selectors
 import socket
-import stat
-import struct
 import weakref
 from asyncio import base_subprocess
 from functools import cached_property
@@ -30,6 +25,7 @@ from typing import Any
 
 from chaossloth.loop.arrivals import Readiness, Source
 from chaossloth.loop.identity import arrival as arrival_identity
+from chaossloth.loop.nearness import Nearness, Place
 from chaossloth.loop.run import Run
 from chaossloth.loop.scheduling import callback_name, is_internal
 from chaossloth.loop.threads import ThreadingLoop
@@ -38,18 +34,13 @@ __all__ = ["IoLoop"]
 
 _Stock: Any = asyncio.SelectorEventLoop
 _BITS = (selectors.EVENT_READ, selectors.EVENT_WRITE)
-_LOOPBACK = ("127.", "::1", "::ffff:127.")
 
 
 class _Origin(Source):
-    """A registration. near: see the module docstring; None: not known yet (a connection that is being made)."""
+    """A registration."""
 
-    __slots__ = ("listening", "near")
-
-    def __init__(self, proc: Any, run: Run) -> None:
-        super().__init__(proc, run)
-        self.near: bool | None = None
-        self.listening = False
+    __slots__ = ("place",)
+    place: Place
 
 
 class IoLoop(ThreadingLoop, _Stock):  # type: ignore[misc]  # the stock class as Any: its private methods are overridden
@@ -96,9 +87,8 @@ class IoLoop(ThreadingLoop, _Stock):  # type: ignore[misc]  # the stock class as
         return weakref.WeakSet()
 
     @cached_property
-    def _addresses(self) -> set[Any]:
-        """Local addresses of the sockets that were registered here: whose peer has one of these is near."""
-        return set()
+    def _nearness(self) -> Nearness:
+        return Nearness()
 
     def begin(self, run: Run) -> None:
         self.close_io()
@@ -126,18 +116,10 @@ class IoLoop(ThreadingLoop, _Stock):  # type: ignore[misc]  # the stock class as
         number = self._selector.get_key(fd).fd
         proc = self._outside_proc(kind, callback_name(callback))
         origin = self._origins[number, bit] = _Origin(proc, self.run)
-        mode = os.fstat(number).st_mode
-        if stat.S_ISSOCK(mode):
-            self.run.real_io.add("sockets")
-            self._look_at_socket(number, origin)
-        elif stat.S_ISFIFO(mode):
-            self.run.real_io.add("pipes")
-            origin.near = True
-        else:
-            self.run.real_io.add("descriptors")
-            origin.near = False
+        place = origin.place = self._nearness.place(number)
+        self.run.real_io.add(place.kind)
         if isinstance(_protocol(callback), base_subprocess.WriteSubprocessPipeProto):  # the reading one is a subclass
-            origin.near = False
+            origin.place = Place("pipes", False)
 
     def _outside_proc(self, kind: str, name: str) -> Any:
         """A new source of arrivals of whoever runs now."""
@@ -146,29 +128,6 @@ class IoLoop(ThreadingLoop, _Stock):  # type: ignore[misc]  # the stock class as
         made = self._sources_made
         count = made[current.key, kind] = made.get((current.key, kind), 0) + 1
         return self._proc(arrival_identity(current.key, kind, count), name, False)
-
-    def _look_at_socket(self, number: int, origin: _Origin) -> None:
-        """Where the other end is; asked again while a connection is being made."""
-        sock = socket.socket(fileno=number)
-        try:
-            self._addresses.add(_address(sock.getsockname()))
-            if sock.family == getattr(socket, "AF_UNIX", None):
-                origin.near, origin.listening = _unix_peer(sock)
-            elif _is_listening(sock):
-                origin.near = origin.listening = True
-            else:
-                origin.near = self._near_peer(sock)
-        finally:
-            sock.detach()
-
-    def _near_peer(self, sock: socket.socket) -> bool | None:
-        try:
-            peer = sock.getpeername()
-        except OSError:
-            return True if sock.type == socket.SOCK_DGRAM else None
-        if not str(peer[0]).startswith(_LOOPBACK):
-            return False
-        return True if _address(peer) in self._addresses else None  # None: the other end may come here yet
 
     def _make_read_pipe_transport(self, *args: Any, **kwargs: Any) -> Any:
         transport = super()._make_read_pipe_transport(*args, **kwargs)
@@ -198,14 +157,14 @@ class IoLoop(ThreadingLoop, _Stock):  # type: ignore[misc]  # the stock class as
                         arrival = self._noticed[place] = Readiness(self, registered)
                         arrival.come_from(self._origins[place])
                         found.append(arrival)
-        found.sort(key=lambda arrival: arrival.place)
+        found.sort(key=lambda arrival: arrival.rank)
         self._free.extend(found)
 
     def _is_near(self, fd: int, bit: int) -> bool:
         origin = self._origins[fd, bit]
-        if origin.near is None:
-            self._look_at_socket(fd, origin)
-        return bool(origin.near)
+        if origin.place.near is None:
+            origin.place = self._nearness.place(fd)
+        return bool(origin.place.near)
 
     def _registered_kinds(self) -> tuple[bool, bool, bool]:
         """(there are far descriptors, near ones that carry data, near ones that only listen)."""
@@ -215,7 +174,7 @@ class IoLoop(ThreadingLoop, _Stock):  # type: ignore[misc]  # the stock class as
             for bit in _BITS:
                 if key.events & bit:
                     near = self._is_near(key.fd, bit)
-                    listens = self._origins[key.fd, bit].listening
+                    listens = self._origins[key.fd, bit].place.listening
                     far |= not near
                     data |= near and not listens
                     listening |= near and listens
@@ -258,23 +217,3 @@ def _is_answered(registered: Any) -> bool:
 def _protocol(callback: Any) -> Any:
     """Of the transport whose method is registered; None for anything else."""
     return getattr(getattr(callback, "__self__", None), "_protocol", None)
-
-
-def _address(name: Any) -> Any:
-    """Port of an internet address: the same for 0.0.0.0 and 127.0.0.1, which is what a server's own name may be."""
-    return name[1] if isinstance(name, tuple) and len(name) > 1 else name
-
-
-def _is_listening(sock: socket.socket) -> bool:
-    return bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)) if sock.type == socket.SOCK_STREAM else False
-
-
-def _unix_peer(sock: socket.socket) -> tuple[bool, bool]:
-    """(this process made the other end, it listens)."""
-    if sock.type == socket.SOCK_STREAM and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-        return True, True
-    credentials = getattr(socket, "SO_PEERCRED", None)
-    if credentials is None:
-        return True, False
-    pid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, credentials, struct.calcsize("3i")))[0]
-    return pid in (0, os.getpid()), False

@@ -115,7 +115,9 @@ def _open(native_id: int) -> tuple[int, ...]:
 
 
 class Looks:
-    """Repeated looks at threads. `close` gives the files back."""
+    """Repeated looks at threads. `close` gives the files back. precise: the kernel says what a thread does."""
+
+    precise = _READABLE
 
     def __init__(self) -> None:
         self._watched: dict[threading.Thread, _Watched] = {}  # not by identifier: those are used again

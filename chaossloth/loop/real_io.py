@@ -57,6 +57,6 @@ def pause() -> Iterator[None]:
 def audit(event: str, arguments: tuple[Any, ...]) -> None:
     """The hook (`sys.addaudithook`): called for every event of the process, so it does next to nothing."""
     if _active and event in _EVENTS:
-        importing = event == "open" and str(arguments[0]).endswith((".py", ".pyc", ".so"))
-        if not importing:
+        path = arguments[0] if event == "open" else ""
+        if not (isinstance(path, int) or str(path).endswith((".py", ".pyc", ".so"))):  # a descriptor; an import
             seen.add(_EVENTS[event])

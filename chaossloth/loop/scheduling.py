@@ -311,6 +311,8 @@ class SchedulingLoop(asyncio.AbstractEventLoop):
             task = self._task_factory(self, coro, **kwargs)
             if name is not None:
                 task.set_name(name)
+            if isinstance(task, asyncio.Task) and self.proc_of(task) is None:  # started eagerly, and not scheduled
+                self._adopt(task, self._new_task_proc(coro, name))
             return task
         self._new = self._new_task_proc(coro, name)
         self.run.task_names += 1

@@ -78,6 +78,8 @@ class ThreadingLoop(SchedulingLoop):
     def _take_threadsafe(self) -> None:
         while self._threadsafe:
             thread, arrival = self._threadsafe.popleft()
+            if arrival._cancelled:
+                continue
             self.run.real_io.add("threads")
             self._lane(thread).join(arrival)
 
@@ -94,7 +96,7 @@ class ThreadingLoop(SchedulingLoop):
             executor = self._default_executor
         body = Body(self, executor, func, args)
         body.handle = self._completion("external", 0.0, Handle(self, body.step, (), None))
-        body.handle.proc.name = callback_name(func)
+        body.handle.proc.name = _name_of_body(func)
         self._bodies.append(body)
         self._real = True
         self.run.real_io.add("threads")
@@ -155,3 +157,9 @@ class ThreadingLoop(SchedulingLoop):
         self._bodies = []
         self._looks.close()
         self._real = False
+
+
+def _name_of_body(func: Any) -> str:
+    """The function that `to_thread` was given, else the one that runs."""
+    context = getattr(getattr(func, "func", None), "__self__", None)
+    return callback_name(func.args[0] if isinstance(context, contextvars.Context) and func.args else func)

@@ -147,7 +147,7 @@ class WaitingLoop(SignalLoop):
             self._wait(0.0)  # after the look: what has ended by then is noticed
             if not running and len(self._free) == before:
                 break
-        self._free.sort(key=lambda handle: handle.place if isinstance(handle, Arrival) else 0)  # not as they came
+        self._free.sort(key=lambda handle: handle.rank if isinstance(handle, Arrival) else 0)  # not as they came
 
     def _something_may_come(self) -> bool:
         """Nothing is left to run: whether something real has come after all. Only then it is no deadlock."""
