@@ -54,7 +54,8 @@ class Program(Protocol):
 class Execution:
     """One execution: its schedule (as taken), outcome, and the raw material of its trace.
 
-    truncated: the step limit ended it under an order that need not be fair; it says nothing. pruned: the strategy left
+    truncated: it says nothing, because the step limit ended it under an order that need not be fair, or because
+    something outside (a child, a peer) did not answer for longer than is waited. pruned: the strategy left
     it before its end, as equivalent to another or beyond the fairness bound.
     """
 
@@ -156,9 +157,10 @@ class Executor:
         self.real_io |= run.real_io
         deviations = tuple((i, taken) for i, taken in enumerate(run.taken) if taken)
         schedule = Schedule(run.model.label, seed, deviations, checksum(run.order))  # type: ignore[arg-type]
-        truncated = run.ended is not None and run.ended.kind == "livelock" and schedule.label == "reorder"
+        ended = run.ended.kind if run.ended is not None else ""
+        truncated = ended == "waited" or (ended == "livelock" and schedule.label == "reorder")
         left = ("pruned", "diverged") if run.real_io else ("pruned",)  # what is real need not come again as it did
-        pruned = run.ended is not None and run.ended.kind in left
+        pruned = ended in left
         return Execution(
             schedule, outcome, run, draws, touched, watch.lock_order(), truncated, watch.locks_seen, pruned
         )
@@ -199,6 +201,7 @@ class Executor:
 
     # ------------------------------------------------------------------ how it ended
 
+    @real_io.pause()  # what it imports and reads is the tool's own
     def _on_stop(self, stopped: LoopStopped, loop: SchedulingLoop) -> None:
         if stopped.kind == "deadlock":
             shown = display_names(loop.run)

@@ -42,7 +42,7 @@ DEFAULT_STALL_S = 0.1
 class LoopStopped(BaseException):
     """Raised out of `run_forever` when the execution ends before its main future.
 
-    kind: "deadlock", "livelock" (step limit) or "diverged".
+    kind: "deadlock", "livelock" (step limit), "waited" (something outside did not answer) or "diverged".
     A BaseException so that no `except Exception` of the subject turns a deadlock into a passing test.
     """
 

@@ -21,7 +21,8 @@ That holds for choices too (`delivery`): while a completion is pending, no timer
 longest stall (`Model.stall_s`); otherwise every search would "find" that a server may take longer than the client's
 timeout. Timeouts of real I/O are explored below that bound only.
 
-Limits. A child or peer that needs more than `REAL_WAIT_S` for an answer looks like one that never answers. Virtual time
+Limits. An execution in which nothing but a child or peer is left that needs more than `REAL_WAIT_S` for an answer is
+given up, and says nothing; next to a timer, the timer then fires. Virtual time
 does not move while a child runs, so a timer in parallel to it may come later, by the real clock, than it would. What a
 far descriptor brings in several pieces (a child that prints, works, prints) depends on real time; the marks on the run
 (`Run.real_io`) say so, and a replay that takes another path is refused.
@@ -35,6 +36,7 @@ import threading
 from chaossloth.loop.arrivals import Arrival
 from chaossloth.loop.bodies import REAL_WAIT_S
 from chaossloth.loop.quiescence import State, alive, started
+from chaossloth.loop.run import LoopStopped
 from chaossloth.loop.signals import SignalLoop
 from chaossloth.loop.virtual import real_monotonic, real_sleep
 from chaossloth.subject.channel import guard
@@ -150,11 +152,20 @@ class WaitingLoop(SignalLoop):
         self._free.sort(key=lambda handle: handle.rank if isinstance(handle, Arrival) else 0)  # not as they came
 
     def _something_may_come(self) -> bool:
-        """Nothing is left to run: whether something real has come after all. Only then it is no deadlock."""
+        """Nothing is left to run: whether something real has come after all. Else it is a deadlock.
+
+        Raises LoopStopped("waited") when something outside is alive and silent: that says nothing about the program.
+        """
         if self._older_threads():
             self._real = True
             self._arrivals()
-        return self._has_work()
+        if self._has_work():
+            return True
+        if self._real and self._worth(math.inf)[0]:
+            raise LoopStopped(
+                "waited", f"what is outside (a child, a peer, a thread) did not answer in {REAL_WAIT_S:g} s"
+            )
+        return False
 
     @staticmethod
     def _older_threads() -> bool:

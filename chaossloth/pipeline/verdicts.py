@@ -112,7 +112,7 @@ def outcome_of(
     if not any(f["executions"] for f in figures.values()):
         return "inconclusive", "nothing was executed"
     if all(f["truncated"] == f["executions"] for f in figures.values()):
-        return "inconclusive", "every execution met the step limit"
+        return "inconclusive", "every execution met the step limit, or waited in vain for something outside"
     return "clean", "nothing failed within the bounds"
 
 

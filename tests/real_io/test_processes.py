@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from chaossloth.explore.strategy import Deviate, StockOrder
+from chaossloth.loop import waiting
 from tests.engine.support import executor_of
 from tests.real_io.support import LABELS, passes
 
@@ -80,6 +81,18 @@ def test_a_child_that_is_left_behind_is_ended_with_the_execution(tmp_path: Path)
     assert executor.execute(StockOrder(), executor.model("stock"), 0).outcome.ok
     with pytest.raises(ProcessLookupError):
         os.kill(executor.last_result, 0)
+
+
+def test_a_child_that_is_silent_for_too_long_is_no_deadlock(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        process = await asyncio.create_subprocess_exec("sleep", "100")
+        await process.wait()
+
+    monkeypatch.setattr(waiting, "REAL_WAIT_S", 0.2)
+    executor = executor_of(main)
+    execution = executor.execute(StockOrder(), executor.model("stock"), 0)
+    assert execution.truncated and not execution.failed
+    assert "did not answer" in execution.outcome.message
 
 
 def test_output_is_racy_where_two_children_write_to_one_list() -> None:
