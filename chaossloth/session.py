@@ -17,6 +17,7 @@ from chaossloth.diagnose.pair import diagnose
 from chaossloth.errors import ReplayDiverged, ToolError, UsageError
 from chaossloth.evidence import Label, as_json
 from chaossloth.explore.execute import Execution, Executor
+from chaossloth.explore.lateness import least_lateness
 from chaossloth.explore.minimise import minimise
 from chaossloth.explore.schedule import parse_token
 from chaossloth.explore.search import Limits, Search, SearchResult, pct_floor
@@ -179,6 +180,12 @@ class Session:
             "notes": [uvloops.NOTE] if uvloops.imported() else [],
             "bypass_bound": DEFAULT_BYPASS_BOUND,
             "stall_s": DEFAULT_STALL_S,
+            "redundant": result.redundant,
+            "unfair": result.unfair,
+            "impossible": result.impossible,
+            "capped": result.capped,
+            "coverage": result.coverage,
+            "per_second": result.rate,
         }
         if result.failure is not None:
             figures["outcome"] = as_json(result.failure.outcome)
@@ -200,6 +207,8 @@ class Session:
     def _finding(self, executor: Executor, best: Execution, times: int) -> dict[str, Any]:
         failures, same = 0, 0
         touched: set[str] = set()
+        shown = executor.replay(best.schedule, detail=True)
+        late = shown.run.lateness if best.schedule.label == "reorder" else least_lateness(shown.run)
         for _ in range(times):
             again = executor.replay(best.schedule)
             failures += again.failed and again.outcome.failure == best.outcome.failure
@@ -210,7 +219,7 @@ class Session:
             "label": best.schedule.label,
             "deviations": len(best.schedule.deviations),
             "bypass": best.run.bypass,
-            "lateness_us": best.run.lateness * 1e6,
+            "lateness_us": None if late is None else late * 1e6,
             "outcome": as_json(best.outcome),
             "deadlock": as_json(best.run.deadlock),
             "runs": times,
@@ -300,6 +309,8 @@ class Session:
                 "executions": result.executions,
                 "failures": result.failures,
                 "distinct": len(result.signatures),
+                "share": result.coverage,
+                "per_second": result.rate,
             }
         )
 

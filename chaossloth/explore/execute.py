@@ -15,7 +15,7 @@ import traceback
 from asyncio import events
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 from chaossloth import evidence
@@ -50,24 +50,59 @@ class Program(Protocol):
     def judge(self, result: Any, error: BaseException | None) -> Outcome: ...
 
 
-@dataclass(slots=True)
 class Execution:
     """One execution: its schedule (as taken), outcome, and the raw material of its trace.
 
-    truncated: it says nothing, because the step limit ended it under an order that need not be fair, or because
-    something outside (a child, a peer) did not answer for longer than is waited. pruned: the strategy left
-    it before its end, as equivalent to another or beyond the fairness bound.
+    schedule: made when it is asked for; few executions are ever told about. truncated: it says nothing, because the
+    step limit ended it under an order that need not be fair, or because something outside (a child, a peer) did not
+    answer for longer than is waited. pruned: the strategy left it before its end, as equivalent to another or beyond
+    the fairness bound; or what is real did not come again as it did. locks: how many it acquired.
     """
 
-    schedule: Schedule
-    outcome: Outcome
-    run: Run
-    draws: int
-    touched: frozenset[str]
-    lock_order: tuple[evidence.LockOrderEdge, ...]
-    truncated: bool = False
-    locks: int = 0
-    pruned: bool = False
+    __slots__ = (
+        "_schedule",
+        "draws",
+        "lock_order",
+        "locks",
+        "outcome",
+        "pruned",
+        "run",
+        "seed",
+        "touched",
+        "truncated",
+    )
+
+    def __init__(
+        self,
+        schedule: Schedule | int,
+        outcome: Outcome,
+        run: Run,
+        draws: int,
+        touched: frozenset[str],
+        lock_order: tuple[evidence.LockOrderEdge, ...],
+        truncated: bool = False,
+        locks: int = 0,
+        pruned: bool = False,
+    ) -> None:
+        """schedule: or the seed of one that is what `run` has taken."""
+        self._schedule: Schedule | None = schedule if isinstance(schedule, Schedule) else None
+        self.seed: int = schedule.seed if isinstance(schedule, Schedule) else schedule
+        self.outcome = outcome
+        self.run = run
+        self.draws = draws
+        self.touched = touched
+        self.lock_order = lock_order
+        self.truncated = truncated
+        self.locks = locks
+        self.pruned = pruned
+
+    @property
+    def schedule(self) -> Schedule:
+        if self._schedule is None:
+            run = self.run
+            deviations = tuple((i, taken) for i, taken in enumerate(run.taken) if taken)
+            self._schedule = Schedule(run.model.label, self.seed, deviations, checksum(run.order))  # type: ignore[arg-type]
+        return self._schedule
 
     @property
     def failed(self) -> bool:
@@ -133,16 +168,19 @@ class Executor:
         run.on_stop = self._on_stop
         recorder.start_run()
         recorder.enabled, recorder.detail = run.recording, run.detail
-        watch.start_run()
+        if watch.active:
+            watch.start_run()
         self._loop.begin(run)
-        self._extra = []
+        if self._extra:
+            self._extra = []
         sources.enter(run.read_clock, _sleeping(run), seed, self._loop.task_key)
         real_io.start()
         try:
             outcome = self._judge(run, *self._run())
-            draws, touched = sources.drawn, frozenset(sources.touched)
+            draws, touched = sources.drawn, frozenset(sources.touched) if sources.touched else _NOTHING
         finally:
-            run.real_io |= real_io.stop()
+            if seen := real_io.stop():
+                run.real_io |= seen
             sources.leave()
             for loop in self._extra:
                 loop.close_io()
@@ -153,17 +191,14 @@ class Executor:
         if recorder.persistent_writes:
             self.leaks |= recorder.persistent_writes
         self._stale = bool(self.leaks)
-        self.unobservable |= recorder.unobservable
-        self.real_io |= run.real_io
-        deviations = tuple((i, taken) for i, taken in enumerate(run.taken) if taken)
-        schedule = Schedule(run.model.label, seed, deviations, checksum(run.order))  # type: ignore[arg-type]
+        if recorder.unobservable:
+            self.unobservable |= recorder.unobservable
+        if run.real_io:
+            self.real_io |= run.real_io
         ended = run.ended.kind if run.ended is not None else ""
-        truncated = ended == "waited" or (ended == "livelock" and schedule.label == "reorder")
-        left = ("pruned", "diverged") if run.real_io else ("pruned",)  # what is real need not come again as it did
-        pruned = ended in left
-        return Execution(
-            schedule, outcome, run, draws, touched, watch.lock_order(), truncated, watch.locks_seen, pruned
-        )
+        truncated = ended == "waited" or (ended == "livelock" and run.model.label == "reorder")
+        edges, pruned = watch.lock_order(), ended == "pruned" or (ended == "diverged" and bool(run.real_io))
+        return Execution(seed, outcome, run, draws, touched, edges, truncated, watch.locks_seen, pruned)
 
     def _run(self) -> tuple[Any, BaseException | None]:
         try:
@@ -195,8 +230,9 @@ class Executor:
 
     def _task_label(self, task: asyncio.Task[Any]) -> str:
         """Equal in every execution, unlike the names that asyncio counts up."""
-        loops = [self._loop, *self._extra]
-        proc = next((found for loop in loops if (found := loop.proc_of(task)) is not None), None)
+        proc = self._loop.proc_of(task)
+        if proc is None and self._extra:
+            proc = next((found for loop in self._extra if (found := loop.proc_of(task)) is not None), None)
         return proc.label if proc is not None else task.get_name()
 
     # ------------------------------------------------------------------ how it ended
@@ -241,7 +277,7 @@ class Executor:
     def _unretrieved(self, run: Run) -> Outcome | None:
         for proc in run.procs:
             task = proc.ref() if proc.ref is not None else None
-            if task is not None and task.done() and not task.cancelled() and getattr(task, "_log_traceback", False):
+            if task is not None and getattr(task, "_log_traceback", False):  # only of a task that died
                 error = task.exception()
                 assert error is not None
                 return self._from_error(error, f"task {proc.name} died and nobody looked: ")
@@ -276,6 +312,7 @@ class Executor:
         return self.execute(chooser, self.model(schedule.label), schedule.seed, detail)
 
 
+_NOTHING: frozenset[str] = frozenset()
 _LOOP_DIRECTORY = os.path.dirname(controlled.__file__) + os.sep
 _FAULTS = (AttributeError, NameError, LookupError, AssertionError)
 

@@ -30,6 +30,7 @@ from typing import Any
 
 from chaossloth.explore.happens_before import CONFLICTS, HappensBefore
 from chaossloth.loop.run import Handle, Run
+from chaossloth.subject.recorder import WRITE
 
 __all__ = ["FifoReduction"]
 
@@ -49,47 +50,73 @@ class _Constraint:
     weight: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A schedule that should run `second` before `first`, and before it the steps of `kept` in that order."""
+
+    schedule: Schedule = ()
+    first: Event = ("", 0)
+    second: Event = ("", 0)
+    kept: frozenset[tuple[Event, Event]] = frozenset()
+
+    @property
+    def goal(self) -> int:
+        return hash((self.kept, self.second, self.first))
+
+
 class FifoReduction:
-    """The search's state between executions: schedules to execute, and what was seen.
+    """The search's state between executions: plans to execute, and what was seen.
 
     finished: none is left. complete: nothing was dropped for lack of room. redundant: executions equivalent to another.
+    A goal is tried from several executions (other yields may be extended there) until one reaches it.
     """
 
     def __init__(self) -> None:
         self.finished = False
         self.complete = True
         self.redundant = 0
-        self._waiting: deque[Schedule] = deque([()])
-        self._wanted: set[int] = set()
+        self._waiting: deque[_Plan] = deque([_Plan()])
+        self._plan = _Plan()
+        self._reached: set[int] = set()
+        self._planned: set[int] = set()
         self._seen: set[int] = set()
         self._executed = 0
 
     def next(self) -> _Rounds:
         """The strategy of the next execution. Call `learn` with it afterwards."""
-        return _Rounds(self._waiting.popleft())
+        self._plan = self._waiting.popleft()
+        return _Rounds(self._plan.schedule)
 
     def learn(self, path: _Rounds, run: Run) -> None:
-        """Take in an execution: reversals of its races become schedules."""
+        """Take in an execution: reversals of its races become plans."""
         self._executed += 1
         trace = _Trace(run)
+        if trace.has_turned(self._plan):
+            self._reached.add(self._plan.goal)
         signature = trace.signature()
         if signature in self._seen:
             self.redundant += 1
         else:
             self._seen.add(signature)
-            for key, schedule in trace.reversals():
-                if key in self._wanted:
-                    continue
-                if len(self._waiting) >= _MAX_WAITING:
-                    self.complete = False
-                    break
-                self._wanted.add(key)
-                self._waiting.append(schedule)
             self.complete = self.complete and trace.complete
+            for plan in trace.reversals():
+                self._add(plan)
+        while self._waiting and self._waiting[0].goal in self._reached:
+            self._waiting.popleft()
         self.finished = not self._waiting
 
+    def _add(self, plan: _Plan) -> None:
+        attempt = hash((plan.goal, plan.schedule))
+        if plan.goal in self._reached or attempt in self._planned:
+            return
+        if len(self._waiting) >= _MAX_WAITING:
+            self.complete = False
+            return
+        self._planned.add(attempt)
+        self._waiting.append(plan)
+
     def explored_share(self) -> float:
-        """Share of the schedules known so far that were executed: an upper bound on the share of the space."""
+        """Share of the plans known so far that were executed: an upper bound on the share of the space."""
         return self._executed / (self._executed + len(self._waiting))
 
 
@@ -211,8 +238,15 @@ class _Trace:
 
     # ------------------------------------------------------------------ reversals
 
-    def reversals(self) -> Iterator[tuple[int, Schedule]]:
-        """(key of what is to be reached, a schedule for it), for each race and each completion that was cancelled."""
+    def has_turned(self, plan: _Plan) -> bool:
+        """Whether this execution reaches what the plan is for."""
+        at = {self.event(index): index for index in range(len(self.steps))}
+        if plan.second not in at or at[plan.second] > at.get(plan.first, len(self.steps)):
+            return False
+        return all(a in at and b in at and at[a] < at[b] for a, b in plan.kept)
+
+    def reversals(self) -> Iterator[_Plan]:
+        """Plans for each race and each completion that was cancelled."""
         races = self.order.races
         if len(races) > _MAX_RACES:
             self.complete = False
@@ -225,7 +259,7 @@ class _Trace:
             if handle.cause in ("timer", "external", "late yield") and 0 <= step < len(self.steps):
                 yield from self._arrives_first(handle, step)
 
-    def _reversal(self, first: int, second: int, extended: tuple[int, ...]) -> Iterator[tuple[int, Schedule]]:
+    def _reversal(self, first: int, second: int, extended: tuple[int, ...]) -> Iterator[_Plan]:
         tried: set[int] = set()
         for through_conflicts in (True, False):
             follows = self._follows(first, second, through_conflicts)
@@ -238,8 +272,8 @@ class _Trace:
             for steps, moved in ((kept, 0), (least, 0), (kept, 1), (least, 1), (kept, 2), (least, 2)):
                 found = self._solve(steps, first, second, moved)
                 if found is not None:
-                    late = frozenset(self.event(k) for k in extended)
-                    yield hash((self._key(steps, first, second), late)), found
+                    kept_order = self._order_of(steps, first, second)
+                    yield _Plan(found, self.event(first), self.event(second), kept_order)
                     break
 
     def _follows(self, first: int, second: int, through_conflicts: bool) -> int:
@@ -255,15 +289,21 @@ class _Trace:
                 follows |= 1 << k
         return follows
 
-    def _key(self, steps: Iterable[int], first: int, second: int) -> int:
-        members = set(steps)
-        edges = frozenset((self.event(a), self.event(b)) for a, b in self.order.races if a in members and b in members)
-        late = frozenset(
-            self.event(k) for k in members if k < len(self.order.past) and self.steps[k].cause == "late yield"
-        )
-        return hash((edges, late, self.event(second), self.event(first)))
+    def _order_of(self, steps: list[int], first: int, second: int) -> frozenset[tuple[Event, Event]]:
+        """The conflicts among `steps` in the order that a plan keeps; `second` comes last, `first` is left out."""
+        pairs: set[tuple[Event, Event]] = set()
+        history: dict[Any, list[tuple[int, int]]] = {}
+        for k in [*(k for k in steps if k not in (first, second)), second]:
+            for location, mode in (self.order.accesses[k] if k < len(self.order.accesses) else {}).items():
+                mask = CONFLICTS[mode]
+                if not mask:
+                    continue
+                earlier = history.get(location, [])
+                pairs.update((self.event(other), self.event(k)) for other, their in earlier if their & mask)
+                history[location] = [(k, mode)] if mode & WRITE else [*earlier, (k, mode)]
+        return frozenset(pairs)
 
-    def _arrives_first(self, killed: Handle, step: int) -> Iterator[tuple[int, Schedule]]:
+    def _arrives_first(self, killed: Handle, step: int) -> Iterator[_Plan]:
         """`killed`, which step number `step` cancelled, could have arrived before."""
         if killed.creator >= step or killed.creator < 0:
             return
@@ -277,7 +317,7 @@ class _Trace:
             for steps in ([*range(step)], [k for k in range(step) if self.order.past[step] >> k & 1 or k in before]):
                 found = self._solve([*steps, index], step, index, 0, before)
                 if found is not None:
-                    yield hash((self._key(steps, step, step), event)), found
+                    yield _Plan(found, self.event(step), event, self._order_of(steps, step, step))
                     break
         finally:
             self.steps = self.steps[:-1]
@@ -345,7 +385,7 @@ class _Trace:
                         constraints.append(made)
                     elif other > k:
                         return None
-                if mode & 2:
+                if mode & WRITE:
                     history[location] = [(k, mode)]
                 elif mask:
                     earlier.append((k, mode))

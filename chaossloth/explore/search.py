@@ -27,7 +27,8 @@ from chaossloth.explore.dpor import Reduction
 from chaossloth.explore.execute import Execution, Executor
 from chaossloth.explore.fifo import FifoReduction
 from chaossloth.explore.happens_before import HappensBefore
-from chaossloth.explore.strategy import PCT, POS, Deviate, Fair, FirstComeFirstServed, RandomWalk
+from chaossloth.explore.lateness import least_lateness
+from chaossloth.explore.strategy import PCT, POS, Deviate, Equivalent, Fair, RandomWalk
 from chaossloth.loop.run import Chooser
 
 __all__ = ["REDUCTION_FIRST", "Limits", "Search", "SearchResult", "pct_floor"]
@@ -50,7 +51,8 @@ class SearchResult:
 
     failure: the first failing execution. exhausted: every class within the bounds was executed. passed: a few that
     passed. redundant: executions that the reduction could have done without. unfair: failing orders beyond the fairness
-    bound. coverage: estimated share of the space (Knuth 1975), None where nothing is known. seconds: spent searching.
+    bound. impossible: failing orders that no clock can show. coverage: estimated share of the space (Knuth 1975), None
+    where nothing is known. seconds: spent searching.
     """
 
     label: Label
@@ -74,10 +76,16 @@ class SearchResult:
     seeds: set[int] = field(default_factory=set)
     redundant: int = 0
     unfair: int = 0
+    impossible: int = 0
     capped: bool = False
     outside: bool = False  # completions came from threads, sockets, processes or signals
     coverage: float | None = None
     seconds: float = 0.0
+
+    @property
+    def rate(self) -> float | None:
+        """Executions per second."""
+        return self.executions / self.seconds if self.seconds > 0 else None
 
     def add(self, execution: Execution) -> None:
         self.executions += 1
@@ -89,7 +97,7 @@ class SearchResult:
         self.touched |= execution.touched
         self.capped = self.capped or run.capped
         self.outside = self.outside or bool(run.real_io) and any(step.cause == "external" for step in run.steps)
-        self.seeds.add(execution.schedule.seed)
+        self.seeds.add(execution.seed)
         self.signatures.add(signature(run.steps))
         self.lock_order.update(execution.lock_order)
         self.locks = max(self.locks, execution.locks)
@@ -130,23 +138,25 @@ class Search:
         on_progress: Callable[[SearchResult], None] | None = None,
     ) -> SearchResult:
         result = self.result
-        started = perf_counter()
+        started, before = perf_counter(), result.seconds
         for step in self._steps():
             step()
+            result.seconds = before + perf_counter() - started
             if on_progress is not None:
+                result.coverage = self._share()
                 on_progress(result)
             if stop(result) or result.executions >= limits.executions or perf_counter() > limits.deadline:
                 break
         result.exhausted = self._is_exhaustive()
         result.redundant = self._reduction.redundant
         result.coverage = 1.0 if result.exhausted else self._share()
-        result.seconds += perf_counter() - started
+        result.seconds = before + perf_counter() - started
         return result
 
     def _is_exhaustive(self) -> bool:
         result = self.result
-        cut = result.draws or result.truncated or result.unfair or result.capped or self._executor.real_io
-        return self._reduction.finished and self._reduction.complete and not cut
+        cut = result.draws or result.truncated or result.unfair or result.impossible or result.capped
+        return self._reduction.finished and self._reduction.complete and not cut and not self._executor.real_io
 
     def _share(self) -> float | None:
         """None where other things than the order vary: their space has no size."""
@@ -186,16 +196,34 @@ class Search:
                 self.result.unfair += 1
                 self.result.executions += 1
                 return
+        if execution.failed and self._label != "reorder" and not self._is_legal(execution):
+            self.result.impossible += 1
+            self.result.executions += 1
+            return
         self.result.add(execution)
 
+    def _is_legal(self, failed: Execution) -> bool:
+        """Whether times exist at which a stock loop delivers what this execution delivered."""
+        if failed.run.lateness == 0.0 and not failed.run.stalls:
+            return True  # every delivery came when it was due and the loop idle
+        again = self._executor.replay(failed.schedule, detail=True)
+        return least_lateness(again.run) is not None
+
     def _fairer(self, failed: Execution) -> Execution:
-        """The equivalent order that runs what has waited longest, as far as the order of conflicts allows."""
+        """An equivalent order that passes ready handles over less often, if one is found."""
         order = HappensBefore(failed.run, fifo=False)
         for step in failed.run.steps:
             order.add(step)
-        chooser = FirstComeFirstServed(failed.run.steps, order.past)
-        again = self._executor.execute(chooser, self._model, failed.schedule.seed)
-        return again if again.failed and again.outcome.key() == failed.outcome.key() else failed
+        best = failed
+        for bound in (None, self._model.bypass_bound):
+            chooser = Equivalent(failed.run.steps, order.past, bound)
+            again = self._executor.execute(chooser, self._model, failed.schedule.seed)
+            same = again.failed and again.outcome.key() == failed.outcome.key()
+            if same and again.run.bypass < best.run.bypass:
+                best = again
+            if best.run.bypass <= self._model.bypass_bound:
+                break
+        return best
 
     def _reduction_turn(self) -> None:
         path = self._reduction.next()

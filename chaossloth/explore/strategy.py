@@ -6,7 +6,7 @@ and returns an index into `options`. It may read `run` and the options' handles,
 StockOrder, Deviate (sparse deviations; also strict replay), RandomWalk, PCT (Burckhardt et al., ASPLOS 2010), POS
 (Yuan, Yang, Gu, "Partial order aware concurrency sampling", CAV 2018), Fair (a wrapper: the bypass bound of
 `reorder`), Guided (follows a recorded order of steps as far as the program at hand allows; for patched programs and
-for reversed pairs), FirstComeFirstServed (the order closest to FIFO of a partial order), Sequential."""
+for reversed pairs), Equivalent (another order of the same partial order), Sequential."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = [
     "PCT",
     "POS",
     "Deviate",
+    "Equivalent",
     "Fair",
-    "FirstComeFirstServed",
     "Guided",
     "RandomWalk",
     "Sequential",
@@ -155,15 +155,19 @@ class Fair:
         return 0 if first is not None and first.passed >= self._bound else chosen
 
 
-class FirstComeFirstServed:
-    """An equivalent order of an execution: of the steps whose predecessors have run, the handle that waited longest.
+class Equivalent:
+    """An order equivalent to an execution's: only steps whose predecessors have run, by one of two rules.
 
-    past: for each of `steps` the bit set of the steps before it.
+    past: for each of `steps` the bit set of the steps before it. bound: None: what has waited longest (closest to
+    FIFO). Else: what was passed over `bound` times, else what a handle that is passed over waits for, else what the
+    longest chain of steps depends on; so that steps with time to spare wait, which spreads the passing over.
     """
 
-    def __init__(self, steps: Sequence[RawStep], past: Sequence[int]) -> None:
+    def __init__(self, steps: Sequence[RawStep], past: Sequence[int], bound: int | None) -> None:
         self._past = {(step.proc.key, step.ordinal): mask for step, mask in zip(steps, past, strict=True)}
         self._index = {(step.proc.key, step.ordinal): index for index, step in enumerate(steps)}
+        self._bound = bound
+        self._length = _longest_chains(past) if bound is not None else []
         self._done = 0
         self._seen = 0
 
@@ -173,11 +177,42 @@ class FirstComeFirstServed:
             if index is not None:
                 self._done |= 1 << index
         self._seen = len(run.steps)
-        for position, handle in enumerate(options):
-            mask = self._past.get(_step_of(handle))
-            if mask is not None and not mask & ~self._done:
+        allowed = [
+            (position, self._index[key])
+            for position, key in enumerate(map(_step_of, options))
+            if key in self._past and not self._past[key] & ~self._done
+        ]
+        if not allowed:
+            return 0
+        if self._bound is None:
+            return allowed[0][0]
+        for position, _ in allowed:
+            handle = options[position]
+            if handle is not None and handle.passed >= self._bound:
                 return position
-        return 0
+        needed = self._held_up(options)
+        return max(allowed, key=lambda each: (needed >> each[1] & 1, self._length[each[1]], -each[0]))[0]
+
+    def _held_up(self, options: Options) -> int:
+        """Bit set of what the handle depends on that was passed over most and may not run yet."""
+        worst, mask = 0, 0
+        for handle in options:
+            past = self._past.get(_step_of(handle), 0) & ~self._done
+            if handle is not None and past and handle.passed > worst:
+                worst, mask = handle.passed, past
+        return mask
+
+
+def _longest_chains(past: Sequence[int]) -> list[int]:
+    """For each step the number of steps on the longest chain that depends on it."""
+    length = [1] * len(past)
+    for later in range(len(past) - 1, -1, -1):
+        mask = past[later]
+        while mask:
+            earlier = mask.bit_length() - 1
+            mask ^= 1 << earlier
+            length[earlier] = max(length[earlier], length[later] + 1)
+    return length
 
 
 class Guided:

@@ -32,16 +32,16 @@ import contextlib
 import os
 import sys
 import threading
+import types
 from asyncio import events
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 from chaossloth.loop.delivery import DeliveringLoop
 from chaossloth.loop.quiescence import started
 from chaossloth.loop.run import Handle, LoopStopped, Proc, RawStep
 from chaossloth.loop.scheduling import callback_name, is_internal
-from chaossloth.loop.virtual import real_monotonic
-from chaossloth.subject.channel import guard
+from chaossloth.subject.channel import BY_COUNT, guard
 from chaossloth.subject.record import recorder
 from chaossloth.subject.recorder import BLOCKED, COMMUTES, NO_SITE, READ, SYNC, WRITE
 
@@ -49,6 +49,8 @@ __all__ = ["ControlledLoop"]
 
 
 _RUN_ON_STEPS = 64
+_UNJUDGED_STEPS = 2_000
+_ROOTS = frozenset({"timer", "external", "late yield"})  # causes that follow from a delivery, not from a step
 _END = (recorder.names.number(("run",)), "end")
 _ASYNCIO = os.path.dirname(asyncio.__file__) + os.sep
 
@@ -65,36 +67,38 @@ class ControlledLoop(DeliveringLoop):
             raise RuntimeError("This event loop is already running")
         if events._get_running_loop() is not None:
             raise RuntimeError("Cannot run the event loop while another loop is running")
-        with self._as_running():
-            while not self._stopping:
-                self._round()
+        self._as_running(self._until_stopped)
 
-    @contextlib.contextmanager
-    def _as_running(self) -> Iterator[None]:
+    def _as_running(self, work: Callable[[], None]) -> None:
+        """Call `work` as the running loop of this thread."""
         old_hooks = sys.get_asyncgen_hooks()
         self._running = True
         self._thread_id = threading.get_ident()
         self._real = self._real or bool(started)
-        sys.set_asyncgen_hooks(firstiter=self._asyncgens.add, finalizer=self._finalize_asyncgen)
+        sys.set_asyncgen_hooks(*self._asyncgen_hooks)
         events._set_running_loop(self)
+        guard.steps_of(self.run)
         try:
-            yield
+            work()
         except LoopStopped as stopped:
             self.run.stopped_by(stopped, self)
             raise
         finally:
-            guard.step_started = None
+            guard.steps_of(None)
             self._stopping = False
             self._running = False
             self._thread_id = None
             events._set_running_loop(None)
             sys.set_asyncgen_hooks(*old_hooks)
 
+    def _until_stopped(self) -> None:
+        while not self._stopping:
+            self._round()
+
     def run_until_complete(self, future: Any) -> Any:
-        new_task = not asyncio.isfuture(future)
-        task: Any = (
-            self.create_task(future) if asyncio.iscoroutine(future) else asyncio.ensure_future(future, loop=self)
-        )
+        coroutine = type(future) is types.CoroutineType or asyncio.iscoroutine(future)
+        new_task = coroutine or not asyncio.isfuture(future)
+        task: Any = self.create_task(future) if coroutine else asyncio.ensure_future(future, loop=self)
         if new_task and hasattr(task, "_log_destroy_pending"):
             task._log_destroy_pending = False
         stop = self._stop_when_done
@@ -160,29 +164,40 @@ class ControlledLoop(DeliveringLoop):
     def _execute(self, handle: Handle) -> None:
         run = self.run
         proc = handle.proc
-        if run.count >= run.model.max_steps + (0 if run.judging else 2_000):
-            raise LoopStopped("livelock", f"{run.count} steps were made and the program did not end")
+        index = run.count
+        if index >= self._max_steps and (run.judging or index >= self._max_steps + _UNJUDGED_STEPS):
+            raise LoopStopped("livelock", f"{index} steps were made and the program did not end")
         proc.steps += 1
         run.current = proc
-        run.index = index = handle.ran = run.count
-        run.count += 1
+        run.index = handle.ran = index
+        run.count = index + 1
         cause, creator = handle.cause, handle.creator
-        rooted = cause == "timer" or cause == "external" or cause == "late yield" or creator < 0
-        run.links.append((creator, proc.last, index if rooted else run.links[creator][2]))
+        links = run.links
+        rooted = creator < 0 or cause in _ROOTS
+        links.append((creator, proc.last, index if rooted else links[creator][2]))
         proc.last = index
         run.clock = proc.clock = clock = handle.clock
         if clock[1] > run.now:
             run.now = clock[1]
         if run.judging:
-            run.order.append((proc.key, handle.cause))
+            run.order.append((proc.key, cause))
+        guard.step_started = BY_COUNT
         recording = run.recording
-        guard.step_started = real_monotonic()
         if recording:
             recorder.begin_step(proc.number, proc.steps)
         if recording and cause == "callback" and is_internal(handle.callback):
             self._call_internal(handle)
         else:
-            self._call(handle)
+            args = handle.args
+            try:  # `_call`, once more: the call itself would be noticed
+                if args:
+                    handle.context.run(handle.callback, *args)
+                else:
+                    handle.context.run(handle.callback)
+            except (SystemExit, KeyboardInterrupt, LoopStopped):
+                raise
+            except BaseException as error:
+                self._report(handle, error)
         if self._folded:
             self._call_folded()
         if recording:
@@ -201,7 +216,10 @@ class ControlledLoop(DeliveringLoop):
         if task is None:
             return
         if task.done():
-            accesses.append((recorder.names.task(proc.key), "done", WRITE | SYNC, NO_SITE))
+            ended = proc.identity.ended
+            if not ended:
+                ended = proc.identity.ended = recorder.names.task(proc.key)
+            accesses.append((ended, "done", WRITE | SYNC, NO_SITE))
             if proc.outermost and self._reorder:
                 accesses.append((*_END, READ | SYNC, NO_SITE))  # which others have died by now is judged
             elif getattr(task, "_log_traceback", False):
@@ -281,10 +299,10 @@ class ControlledLoop(DeliveringLoop):
         self._free.clear()
 
     def get_debug(self) -> bool:
-        return self._debug
+        return False  # debug mode reads real clocks and formats every handle
 
     def set_debug(self, enabled: bool) -> None:
-        self._debug = False  # debug mode reads real clocks and formats every handle
+        return None
 
     def get_exception_handler(self) -> Any:
         return self._exception_handler
@@ -350,12 +368,16 @@ class ControlledLoop(DeliveringLoop):
         run = self.run
         self._reorder = self._latency = False
         limit = run.count + _RUN_ON_STEPS
-        with contextlib.suppress(LoopStopped), self._as_running():  # they wait for ever: nothing more is to be seen
+
+        def go_on() -> None:
             while self._ready or self._timers or self._free:
                 if run.count >= limit:
                     run.capped = True
                     return
                 self._round()
+
+        with contextlib.suppress(LoopStopped):  # they wait for ever: nothing more is to be seen
+            self._as_running(go_on)
 
 
 def _close_quietly(coro: Any) -> None:

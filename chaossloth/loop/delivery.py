@@ -19,14 +19,19 @@ What clocks show to the subject is the latest causal time of any step so far.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 
 from chaossloth.loop.arrivals import Arrival
-from chaossloth.loop.run import CANCELLED, Handle, LoopStopped
+from chaossloth.loop.run import CANCELLED, Boundary, Handle, LoopStopped, PlannedTimer
 from chaossloth.loop.waiting import WaitingLoop
 
 __all__ = ["DeliveringLoop"]
 
 _ROUNDING_S = 1e-9
+
+
+def _planned(timers: Iterable[Handle]) -> tuple[PlannedTimer, ...]:
+    return tuple(PlannedTimer(timer.creator, timer.lasts) for timer in timers)
 
 
 class DeliveringLoop(WaitingLoop):
@@ -37,6 +42,7 @@ class DeliveringLoop(WaitingLoop):
         run = self.run
         ready = self._ready
         group: list[tuple[str, int]] = []
+        busy, count, delivered = bool(ready), run.count, list[Handle]()
         while True:
             self._forget_cancelled()
             if not self._timers and not self._free:
@@ -52,8 +58,12 @@ class DeliveringLoop(WaitingLoop):
             if choice is None:
                 break
             self._arrive(choice, group)
+            if choice.cause == "timer":
+                delivered.append(choice)
         if group:
             run.groups.append(group)
+        if run.detail and run.judging:
+            run.boundaries.append(Boundary(count, busy, _planned(delivered), _planned(self._timers)))
         if not ready:
             self._nothing_ready()
 

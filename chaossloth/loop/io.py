@@ -46,6 +46,7 @@ class _Origin(Source):
 class IoLoop(ThreadingLoop, _Stock):  # type: ignore[misc]  # the stock class as Any: its private methods are overridden
     """Adds descriptors."""
 
+    _debug = False
     slow_callback_duration = 0.1
     _internal_fds = 0
     _executor_shutdown_called = False

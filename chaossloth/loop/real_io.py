@@ -27,6 +27,7 @@ _EVENTS = {
 }
 _active = False
 seen: set[str] = set()
+_NOTHING: frozenset[str] = frozenset()
 
 
 def start() -> None:
@@ -40,7 +41,7 @@ def stop() -> frozenset[str]:
     """End of the execution; what was seen."""
     global _active
     _active = False
-    return frozenset(seen)
+    return frozenset(seen) if seen else _NOTHING
 
 
 @contextmanager

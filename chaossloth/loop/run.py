@@ -10,9 +10,12 @@ import contextvars
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from chaossloth.evidence import DeadlockReport
+from chaossloth.loop.defaults import literal_defaults
+from chaossloth.loop.identity import Identity
 
 if TYPE_CHECKING:
     from chaossloth.loop.scheduling import SchedulingLoop
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CANCELLED",
     "START",
+    "Boundary",
     "Clock",
     "DEFAULT_BYPASS_BOUND",
     "DEFAULT_STALL_S",
@@ -29,9 +33,11 @@ __all__ = [
     "LoopStopped",
     "Model",
     "Nondeterminism",
+    "PlannedTimer",
     "Proc",
     "RawStep",
     "Run",
+    "for_people",
 ]
 
 MAX_STEPS = 20_000
@@ -74,14 +80,15 @@ START: Clock = (0, 0.0)
 class Proc:
     """A task or callback: its identity in every execution, and the counters from which its children's follow.
 
-    name: the task's given name, else its coroutine's; label: the same made unique, equal in every execution.
+    called: the name that the task was given, else the qualified name of its function; name: the same for people;
+    label: the same made unique, equal in every execution.
     """
 
     __slots__ = (
         "key",
         "given",
         "number",
-        "name",
+        "called",
         "ref",
         "tasks",
         "callbacks",
@@ -91,12 +98,14 @@ class Proc:
         "is_task",
         "clock",
         "last",
+        "identity",
     )
 
-    def __init__(self, key: str, number: int, name: str, is_task: bool, given: bool = False) -> None:
-        self.key = key
-        self.number = number
-        self.name = name
+    def __init__(self, identity: Identity, called: str, is_task: bool, given: bool = False) -> None:
+        self.identity = identity
+        self.key = identity.key
+        self.number = identity.number
+        self.called = called
         self.given = given
         self.is_task = is_task
         self.ref: weakref.ref[asyncio.Task[Any]] | None = None
@@ -110,8 +119,18 @@ class Proc:
         return self.is_task and "." not in self.key
 
     @property
+    def name(self) -> str:
+        return self.called if self.given else for_people(self.called)
+
+    @property
     def label(self) -> str:
         return self.name if self.given or "." not in self.key else f"{self.name} #{self.key.rpartition('.')[2]}"
+
+
+@lru_cache(4096)
+def for_people(qualname: str) -> str:
+    """A function's own name, without those around it; the driver of concurrent calls is the main task."""
+    return "main" if qualname.startswith("ConcurrentCalls.") else qualname.rpartition("<locals>.")[2]
 
 
 class Handle:
@@ -213,6 +232,24 @@ class Chooser(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedTimer:
+    """creator: index of the step that made it, -1 before the first. lasts: seconds from then on."""
+
+    creator: int
+    lasts: float
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """One look at the clock. count: steps made before it. busy: handles were ready."""
+
+    count: int
+    busy: bool
+    delivered: tuple[PlannedTimer, ...]
+    waiting: tuple[PlannedTimer, ...]
+
+
 @dataclass(slots=True)
 class RawStep:
     proc: Proc
@@ -225,6 +262,7 @@ class RawStep:
     suspended: Any = None
 
 
+@literal_defaults
 @dataclass(slots=True)
 class Run:
     """All state of one execution; shared by the loops a synchronous subject may open one after another."""
@@ -247,6 +285,7 @@ class Run:
     options: list[int] = field(default_factory=list)
     taken: list[int] = field(default_factory=list)
     order: list[tuple[str, str]] = field(default_factory=list)  # (proc key, cause) per step
+    boundaries: list[Boundary] = field(default_factory=list)
     groups: list[list[tuple[str, int]]] = field(default_factory=list)  # timers delivered together: (task identity, n)
     extended: list[tuple[str, int]] = field(default_factory=list)  # bare yields that took time
     stalls: list[tuple[str, int, float]] = field(default_factory=list)  # (proc key, step ordinal, seconds)

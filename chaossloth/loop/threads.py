@@ -96,7 +96,7 @@ class ThreadingLoop(SchedulingLoop):
             executor = self._default_executor
         body = Body(self, executor, func, args)
         body.handle = self._completion("external", 0.0, Handle(self, body.step, (), None))
-        body.handle.proc.name = _name_of_body(func)
+        body.handle.proc.called = _name_of_body(func)
         self._bodies.append(body)
         self._real = True
         self.run.real_io.add("threads")

@@ -86,7 +86,8 @@ class _Investigator(Context):
         try:
             self._phases()
         except KeyboardInterrupt:
-            self._add(interrupted=True, notes=(*self.result.notes, "interrupted: what is reported was known by then"))
+            known = f"interrupted: what is reported was known by then{self._under_way()}"
+            self._add(interrupted=True, notes=(*self.result.notes, known))
             self._settle("interrupted")
         except SubjectUnusable as lost:
             self._lost(lost)
@@ -159,9 +160,13 @@ class _Investigator(Context):
 
     def _search(self, label: Label, executions: int, seconds: float) -> dict[str, Any]:
         def progress(p: Mapping[str, Any]) -> None:
-            self.observer.progress(
-                f"{p['label']}: {p['executions']} executions, {p['distinct']} inequivalent", p["executions"], executions
-            )
+            self.searching = p
+            said = f"{p['label']}: {p['executions']} executions, {p['distinct']} inequivalent"
+            if p.get("per_second"):
+                said += f", {p['per_second']:.0f}/s"
+            if p.get("share") is not None:
+                said += f", about {100 * p['share']:.0f} % covered"
+            self.observer.progress(said, p["executions"], executions)
 
         figures = self._call(
             "search", progress, label=label, executions=executions, seconds=seconds, seed=self.options.seed
@@ -169,13 +174,23 @@ class _Investigator(Context):
         self.figures[label] = figures
         for note in figures["notes"]:
             self._note(note)
+        self.searching = None
         return figures
+
+    def _under_way(self) -> str:
+        """What the search that was cut off had done: its figures never arrived."""
+        p = self.searching
+        if p is None:
+            return ""
+        ended = f"{p['executions']} ended ({p['distinct']} inequivalent, {p['failures']} failed)"
+        return f"; the search under {p['label']} was cut off: of its executions {ended}, which are not counted"
 
     def _judge_search(self) -> None:
         figures = list(self.figures.values())
         if self.unrepeatable:
             figures[-1] = {**figures[-1], "repeatable": False}
-        self._add(verdict=verdicts.of_search(figures, self._calls(), self.result.natural))
+        finished = all(label in self.figures for label in self.labels)
+        self._add(verdict=verdicts.of_search(figures, self._calls(), self.result.natural, finished))
 
     def _calls(self) -> int | None:
         return self.result.target.calls if self.result.target.cls is not None else None

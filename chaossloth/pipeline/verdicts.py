@@ -28,8 +28,13 @@ from chaossloth.evidence import (
 __all__ = ["of_search", "outcome_of", "starving", "timings"]
 
 
-def of_search(figures: Sequence[Mapping[str, Any]], calls: int | None, natural: Natural | None = None) -> Verdict:
-    """The verdict over one or several labels' searches (their JSON figures), in the order in which they were made."""
+def of_search(
+    figures: Sequence[Mapping[str, Any]], calls: int | None, natural: Natural | None = None, finished: bool = True
+) -> Verdict:
+    """The verdict over one or several labels' searches (their JSON figures), in the order in which they were made.
+
+    finished: False where labels that were asked for are missing, because the work was cut short before their end.
+    """
     made = [f for f in figures if f["executions"]]
     executions = {str(f["label"]): int(f["executions"]) for f in made}
     total = sum(executions.values())
@@ -39,17 +44,26 @@ def of_search(figures: Sequence[Mapping[str, Any]], calls: int | None, natural: 
         unobservable += ("something that is not under control: a schedule executed again took another path",)
     real_io = tuple(sorted({r for f in made for r in f["real_io"]}))
     word = _word(made, failures, unobservable, natural)
+    if word == "proven" and not finished:
+        word = "bounded"
     floors = [f["pct"] for f in made if f["pct"]]
     return Verdict(
         word=word,
         bounds=_bounds(made, calls, real_io),
         executions=total,
         executions_by_label=executions,
+        coverage=_coverage(made),
         distinct=max((f["distinct"] for f in made), default=None),
         failures=failures,
         unobservable=unobservable,
         pct_floor=floors[-1] if floors and not failures else None,
     )
+
+
+def _coverage(made: Sequence[Mapping[str, Any]]) -> float | None:
+    """Estimated share of the space, of the label of which least is known; None where one has no estimate."""
+    shares = [f["coverage"] for f in made]
+    return None if not shares or None in shares else min(shares)
 
 
 def _word(
@@ -73,8 +87,7 @@ def _bounds(made: Sequence[Mapping[str, Any]], calls: int | None, real_io: tuple
         labels=labels,
         calls=calls,
         seeds=max((f["seeds"] for f in made), default=0),
-        durations=("drawn from seeds" if draws else "as written")
-        + f", the loop stalls at most {stall_ms:g} ms at a time",
+        durations=("drawn from seeds" if draws else "as written") + f", no step over {stall_ms:g} ms late",
         bypass_bound=made[-1]["bypass_bound"] if "reorder" in labels else None,
         max_steps=20_000 if made else 0,
         strategies=tuple(dict.fromkeys(name for f in made for name in f["strategies"])),

@@ -91,7 +91,10 @@ class Program:
             if self.serial is None:
                 raise ToolError("outcomes of concurrent calls are judged after prepare()")
             return self.serial.judge(result.flat, result.raised)
-        return Outcome(ok=True)
+        return _FINE
+
+
+_FINE = Outcome(ok=True)  # immutable, one for all
 
 
 # --- judging exceptions ----------------------------------------------------------------------------------------

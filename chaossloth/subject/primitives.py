@@ -67,6 +67,7 @@ LOOP_BOUNDARY = events.Handle._run.__code__
 class AccessRecorder(Protocol):
     """What the watch reports to; see `chaossloth.subject.record`."""
 
+    def add_effects(self, obj: Any, effects: Effects, prefix: str = "") -> None: ...
     def add_sync(self, obj: Any, key: Any, mode: str) -> None: ...
     def add(self, obj: Any, key: Any, mode: str) -> None: ...
     def add_waiter(self, task: Any) -> None: ...
@@ -131,6 +132,11 @@ def _is_free(lock: Any) -> bool:
     waiting = any(not waiter.cancelled() for waiter in lock._waiters or ())
     held = lock._locked if isinstance(lock, locks.Lock) else lock._value == 0  # type: ignore[attr-defined]
     return not waiting and not held
+
+
+_GOT: Effects = (("free", "update"),)
+_GIVEN_UP: Effects = (("queue", "update"), ("free", "update"))
+_NOT_RELEASED: Effects = (("free", "read"),)
 
 
 def _outside_libraries(filename: str) -> bool:
@@ -239,6 +245,8 @@ class PrimitiveWatch:
 
     def lock_order(self) -> tuple[LockOrderEdge, ...]:
         """Edges (first held, second asked for) of this run, among locks and semaphores of value 1."""
+        if not self._edges:
+            return ()
         involved = {
             r: None for first, wait, gates in self._edges.values() for r in (first.resource, wait.resource, *gates)
         }
@@ -283,7 +291,7 @@ class PrimitiveWatch:
 
     def created(self, obj: Any, parts: tuple[Part, ...], hidden: bool) -> None:
         """A primitive was constructed; `parts` are the primitives that it made for itself."""
-        resource = self._resources[id(obj)] = self._new_resource(obj, self.position(), born=True)
+        resource = self._resources[id(obj)] = self._new_resource(obj, self.position(3), born=True)
         resource.hidden = hidden  # a queue uses its event before its own constructor has ended
         for attribute, prefix, hidden in parts:
             self._adopt(obj, getattr(obj, attribute), prefix, hidden)
@@ -304,10 +312,12 @@ class PrimitiveWatch:
         resource, prefix = self._resource(obj), ""
         if resource.hidden and not resource.prefix:
             return
+        if resource.part_of is None:
+            recorder.add_effects(obj, effects)
+            return
         while resource.part_of is not None and (whole := resource.part_of()) is not None:
             obj, prefix, resource = whole, resource.prefix + prefix, self._resource(whole)
-        for key, mode in effects:
-            recorder.add_sync(obj, prefix + key, mode)
+        recorder.add_effects(obj, effects, prefix)
 
     def touch_items(self, queue: Any, mode: Mode) -> None:
         """Report an access to a queue's contents as data."""
@@ -319,19 +329,20 @@ class PrimitiveWatch:
         if self.recorder is not None:
             self.recorder.add_sync(future, "done", "read")
 
-    def begin(self, obj: Any, operation: str, effects: Effects) -> Wait:
-        """The current task asks for an operation that may suspend it."""
+    def begin(self, obj: Any, operation: str, effects: Effects, depth: int = 3) -> Wait:
+        """The current task asks for an operation that may suspend it. depth: see `position`."""
         self.touch(obj, effects)
         owner = self._current_owner()
-        wait = Wait(owner, self._resource(obj), operation, self.position(), self._run)
+        wait = Wait(owner, self._resource(obj), operation, self.position(depth), self._run)
         if owner is not None and not wait.resource.hidden:
             owner.waits.append(wait)
         return wait
 
     def begin_acquire(self, obj: Any) -> Wait:
         """As `begin`, and note the order of locks."""
-        wait = self.begin(obj, "acquire", _FREE_NOW if _is_free(obj) else _QUEUED)
-        wait.queued = not _is_free(obj)
+        free = _is_free(obj)
+        wait = self.begin(obj, "acquire", _FREE_NOW if free else _QUEUED, 4)
+        wait.queued = not free
         owner, resource = wait.owner, wait.resource
         if resource.hidden:
             return wait
@@ -345,8 +356,11 @@ class PrimitiveWatch:
         if wait.run != self._run:
             return False
         owner = wait.owner
-        if owner is not None and wait in owner.waits:
-            owner.waits.remove(wait)
+        if owner is not None and owner.waits:
+            if owner.waits[-1] is wait:
+                owner.waits.pop()
+            elif wait in owner.waits:
+                owner.waits.remove(wait)
         obj = wait.resource.ref()
         if effects and obj is not None:
             self.touch(obj, effects)
@@ -354,11 +368,7 @@ class PrimitiveWatch:
 
     def acquired(self, wait: Wait) -> None:
         """The task got its permit."""
-        if (
-            self.end(wait, (("free", "update"),) if wait.queued else ())
-            and wait.owner is not None
-            and not wait.resource.hidden
-        ):
+        if self.end(wait, _GOT if wait.queued else ()) and wait.owner is not None and not wait.resource.hidden:
             permit = Permit(wait.owner, wait.resource, wait.at)
             wait.resource.permits.append(permit)
             wait.owner.held.append(permit)
@@ -368,14 +378,20 @@ class PrimitiveWatch:
         permits = self._resource(obj).permits
         if not permits:
             return
-        owner = self._current_owner()
-        permit = next((each for each in reversed(permits) if each.owner is owner), permits[0])
-        permits.remove(permit)
+        if len(permits) == 1:
+            permit = permits.pop()
+        else:
+            owner = self._current_owner()
+            permit = next((each for each in reversed(permits) if each.owner is owner), permits[0])
+            permits.remove(permit)
         permit.owner.held.remove(permit)
 
-    def position(self) -> Position | None:
-        """Innermost subject frame of the running task, or None; ends where the loop begins."""
-        frame: FrameType | None = sys._getframe(2)
+    def position(self, depth: int = 2) -> Position | None:
+        """Innermost subject frame of the running task, or None; ends where the loop begins.
+
+        depth: how many frames above this one to start: those of the watch and its wrappers are not worth a look.
+        """
+        frame: FrameType | None = sys._getframe(depth)
         known = self._files
         while frame is not None and (code := frame.f_code) is not LOOP_BOUNDARY:
             kind = known.get(code.co_filename) or self._classify(code.co_filename)
@@ -483,16 +499,21 @@ def _instant(
 
 
 def _release(watch: PrimitiveWatch) -> Wrap:
-    report = _instant(watch, _RELEASE, (("free", "read"),))
-
     def wrap(original: Any) -> Any:
         @functools.wraps(original)
         def release(self: Any) -> None:
-            original(self)
-            if watch.active:
-                watch.released(self)
+            if not watch.active:
+                original(self)
+                return
+            try:
+                original(self)
+            except BaseException:
+                watch.touch(self, _NOT_RELEASED)
+                raise
+            watch.released(self)
+            watch.touch(self, _RELEASE)
 
-        return functools.wraps(original)(report(release))
+        return release
 
     return wrap
 
@@ -507,7 +528,7 @@ def _acquire(watch: PrimitiveWatch) -> Wrap:
             try:
                 result = await original(self)
             except BaseException:
-                watch.end(wait, (("queue", "update"), ("free", "update")))
+                watch.end(wait, _GIVEN_UP)
                 raise
             watch.acquired(wait)
             return result

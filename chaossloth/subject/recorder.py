@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -41,6 +41,7 @@ RawAccess = tuple[Any, ...]  # (object number, key, mode bits, site) and in deta
 FILES: set[str] = set()  # file names of instrumented code
 _MODES: dict[int, Literal["read", "write", "update"]] = {READ: "read", WRITE: "write", UPDATE: "update"}
 _MODE_BITS = {"read": READ, "write": WRITE, "update": UPDATE, "blocked": BLOCKED, "commutes": COMMUTES}
+_SYNC_BITS = {mode: bits | SYNC for mode, bits in _MODE_BITS.items()}
 _MAX_STACK = 24
 _MAX_TEXT = 60
 _MAX_ITEMS = 6
@@ -121,7 +122,13 @@ class Recorder:
 
     def begin_step(self, proc: int, ordinal: int) -> None:
         """What follows is done by step `ordinal` of `proc` (numbers that are equal in every execution)."""
-        self.names.begin_step(proc, ordinal)
+        names = self.names
+        names.proc, names.ordinal, names.made, names.met = proc, ordinal, 0, 0
+        if self._raw or self._later:
+            self._drop()
+
+    def _drop(self) -> None:
+        """Forget what was recorded while no step ran."""
         self._raw = []
         self._later.clear()
         self._unsettled.clear()
@@ -130,17 +137,24 @@ class Recorder:
 
     def end_step(self) -> list[RawAccess]:
         """The step's accesses in order; the recorder keeps no reference to them."""
-        for add in self._later:
-            add()
-        self._later.clear()
-        self._settle()
-        raw, self._raw = self._raw, []
+        if self._later:
+            for add in self._later:
+                add()
+            self._later.clear()
+        if self._unsettled:
+            self._settle()
+        names = self.names
+        if names.young or names.old:
+            names.end_step()
+        raw = self._raw
+        if not raw:
+            return []
+        self._raw = following = []
         if not self._detail:
-            self.put = self._raw.append
-        persistent = self.names.persistent
+            self.put = following.append
+        persistent = names.persistent
         if persistent:
             self._persistent.update([(r[0], r[1]) for r in raw if r[2] & WRITE and r[0] in persistent])
-        self.names.end_step()
         return raw
 
     @property
@@ -163,6 +177,15 @@ class Recorder:
     def add_sync(self, obj: Any, key: Hashable, mode: str) -> None:
         """Record an operation of a synchronization primitive: it orders, it does not race."""
         self.add(obj, key, mode, sync=True)
+
+    def add_effects(self, obj: Any, effects: Iterable[tuple[str, str]], prefix: str = "") -> None:
+        """As `add_sync` of each (key, mode) of `effects`; prefix: of the keys. They are names, so that "#" is none."""
+        if self.enabled:
+            number = self.names.ids.get(id(obj)) or self.names.seen(obj)
+            site = _calling_site(4)  # its caller is the watch, called by a wrapper of asyncio's method
+            put = self.put
+            for key, mode in effects:
+                put((number, prefix + key if prefix else key, _SYNC_BITS[mode], site))
 
     def add_waiter(self, task: Any) -> None:
         """The end of `task`'s wait is decided here (`chaossloth.loop.joins` records the other ways)."""
@@ -307,12 +330,20 @@ def _subject_stack() -> tuple[Frame, ...]:
     return tuple(frames)
 
 
-def _calling_site() -> int:
-    frame: types.FrameType | None = sys._getframe(1)
+_calling_sites: dict[tuple[str, int, str], int] = {}
+
+
+def _calling_site(depth: int = 2) -> int:
+    """The innermost instrumented frame, looked for from the depth-th above this one."""
+    frame: types.FrameType | None = sys._getframe(depth)
     while frame is not None:
         code = frame.f_code
         if code.co_filename in FILES:
-            return add_site(Site(code.co_filename, frame.f_lineno, code.co_qualname, "primitive"))
+            place = (code.co_filename, frame.f_lineno, code.co_qualname)
+            number = _calling_sites.get(place)
+            if number is None:
+                number = _calling_sites[place] = add_site(Site(*place, "primitive"))
+            return number
         frame = frame.f_back
     return NO_SITE
 

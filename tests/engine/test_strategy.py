@@ -57,7 +57,8 @@ def test_at_each_change_point_only_the_running_one_falls_lowest(seed: int, depth
 def initial_order(seed: int, depth: int, steps: int) -> list[str]:
     """The names by priority before any change: asked at choice points beyond all change points."""
     pct = PCT(seed, depth, steps)
-    run = Run(Model("reorder"), pct, taken=[0] * 1000)
+    run = Run(Model("reorder"), pct)
+    run.taken = [0] * 1000
     left, order = NAMES, []
     pct.choose([option(name) for name in NAMES], run)  # draws the priorities, in this order
     while left:

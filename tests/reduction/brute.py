@@ -8,7 +8,7 @@ from typing import Any
 from chaossloth.explore.execute import Execution, Executor
 from chaossloth.loop.run import Handle, Run
 
-__all__ = ["brute_force", "outcome"]
+__all__ = ["brute_force", "outcome", "paths"]
 
 
 class _Path:
@@ -25,16 +25,22 @@ class _Path:
         return taken
 
 
-def brute_force(executor: Executor, label: str, limit: int) -> Iterator[Execution]:
-    """All executions of a label, at most `limit`; check `len` against it to know whether that was all."""
+def paths(limit: int) -> Iterator[_Path]:
+    """Strategies that together make every choice sequence, at most `limit`; each has to be executed before the next."""
     stack: list[list[int]] = []
     for _ in range(limit):
-        yield executor.execute(_Path(stack), executor.model(label), 0, record=False)
+        yield _Path(stack)
         while stack and stack[-1][0] == stack[-1][1] - 1:
             stack.pop()
         if not stack:
             return
         stack[-1][0] += 1
+
+
+def brute_force(executor: Executor, label: str, limit: int) -> Iterator[Execution]:
+    """All executions of a label, at most `limit`; count them against it to know whether that was all."""
+    for path in paths(limit):
+        yield executor.execute(path, executor.model(label), 0, record=False)
 
 
 def outcome(executor: Executor, execution: Execution) -> Any:
