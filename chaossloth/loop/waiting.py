@@ -95,10 +95,10 @@ class WaitingLoop(SignalLoop):
         while not self._has_work():
             external, limit = self._worth(horizon)
             left = limit - (real_monotonic() - begun)
+            self._wait(min(max(left, 0.0), _SLICE_S))  # after the look: a thread at rest has handed in all it had
             if left <= 0:
-                return
-            self._wait(min(left, _SLICE_S))
-        if external:
+                break
+        if external and self._has_work():
             self._collect()
 
     def _horizon(self) -> float:

@@ -363,3 +363,36 @@ def test_states_of_threads() -> None:
     held.release()
     looks.close()
     assert descriptors() == before
+
+
+@pytest.mark.parametrize("look", range(1, 7))
+def test_what_a_thread_hands_in_right_after_a_look_is_not_lost(look: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looked at rest, then it was woken, handed in and ended, all before the loop drew its conclusion."""
+    go, threads, looks = threading.Event(), list[threading.Thread](), [0]
+
+    async def main() -> None:
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
+
+        def body() -> None:
+            go.wait()
+            loop.call_soon_threadsafe(woken.set)
+
+        threads.append(threading.Thread(target=body))
+        threads[0].start()
+        await woken.wait()
+
+    original = Looks.busiest
+
+    def busiest(self: Looks, seen: Any) -> State:
+        state = original(self, seen)
+        looks[0] += state is State.PARKED
+        if looks[0] == look and threads:
+            go.set()
+            threads[0].join()
+        return state
+
+    monkeypatch.setattr(Looks, "busiest", busiest)
+    executor = executor_of(main)
+    outcome = executor.execute(StockOrder(), executor.model("stock"), 0).outcome
+    go.set()
+    assert outcome.ok or looks[0] < look, outcome
