@@ -234,9 +234,8 @@ def measure(name: str, rounds: int, seconds: float) -> dict[str, float]:
 
 def compare(names: list[str], rounds: int, seconds: float) -> bool:
     """Print a line per program; whether every ratio reaches its limit."""
-    print(
-        f"Python {sys.version.split()[0]}, best of {rounds} slices of {seconds:g} CPU s; executions/s, then ratios to stock"
-    )
+    version = sys.version.split()[0]
+    print(f"Python {version}, best of {rounds} slices of {seconds:g} CPU s; executions/s, then ratios to stock")
     print(f"{'program':8} {'stock':>8} {'asyncio.run':>12} {'bare':>6} {'recorded':>9} {'search':>7}")
     reached = True
     for name in names:

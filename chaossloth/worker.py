@@ -47,12 +47,18 @@ class Subject:
         self._spec = CallSpec()
 
     def open(
-        self, include: Sequence[str], setup: str | None, calls: int, args: Sequence[str], **located: Any
+        self,
+        include: Sequence[str],
+        setup: str | None,
+        calls: int,
+        args: Sequence[str],
+        cancellation: bool = False,
+        **located: Any,
     ) -> dict[str, Any]:
         """Take what `locate` found in the command's process; look up --include packages. Nothing is imported yet."""
         self._located = Located.from_json(located)
         self._loader = Loader(self._located.context, list(include))
-        self._spec = CallSpec(calls, tuple(args), setup)
+        self._spec = CallSpec(calls, tuple(args), setup, cancellation)
         guard.is_subject = self.is_subject
         watch.is_subject = self.is_subject
         watch.recorder = recorder

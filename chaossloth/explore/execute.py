@@ -9,23 +9,26 @@ collector comes by).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import traceback
 from asyncio import events
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from typing import Any, Protocol
 
 from chaossloth import evidence
 from chaossloth.errors import ToolError
 from chaossloth.evidence import Outcome
+from chaossloth.explore.cancelled import deaths, judge_result, kept, was_expired
 from chaossloth.explore.schedule import Schedule, checksum
 from chaossloth.explore.strategy import Deviate
 from chaossloth.liveness import describe_deadlock, detect_livelock, suspended_at
 from chaossloth.loop import controlled, real_io, uvloops
 from chaossloth.loop.bodies import current_body
+from chaossloth.loop.cancelling import Cancel, Injector, Victims
 from chaossloth.loop.controlled import ControlledLoop
 from chaossloth.loop.quiescence import follow_threads
 from chaossloth.loop.run import Chooser, LoopStopped, Model, Run
@@ -101,7 +104,8 @@ class Execution:
         if self._schedule is None:
             run = self.run
             deviations = tuple((i, taken) for i, taken in enumerate(run.taken) if taken)
-            self._schedule = Schedule(run.model.label, self.seed, deviations, checksum(run.order))  # type: ignore[arg-type]
+            cancels = run.cancels.plan if run.cancels is not None else ()
+            self._schedule = Schedule(run.model.label, self.seed, deviations, checksum(run.order), cancels)  # type: ignore[arg-type]
         return self._schedule
 
     @property
@@ -142,6 +146,9 @@ class Executor:
         self.unobservable: set[str] = set()
         self.real_io: set[str] = set()
         self.last_result: Any = None  # what the program returned; for comparisons made right after the run
+        self.last_run: Run | None = None
+        self.victims: Victims | None = None  # of cancellations; None: nobody looks where they could land
+        self.cancels: tuple[Cancel, ...] = ()  # what the next executions add, see `cancelling`
         self._stale = False
         follow_threads()
         uvloops.install()
@@ -159,7 +166,12 @@ class Executor:
         collecting = gc.isenabled()
         gc.disable()  # a collection in the middle of a run would end unreferenced tasks at arbitrary steps
         try:
-            return self._execute(Run(model, chooser, recording=record, detail=detail), seed)
+            run = Run(model, chooser, recording=record, detail=detail)
+            if self.victims is not None or self.cancels:
+                self.victims = self.victims or Victims()
+                run.cancels = Injector(self.victims, self.cancels)
+            self.last_run = run
+            return self._execute(run, seed)
         finally:
             if collecting:
                 gc.enable()
@@ -242,13 +254,18 @@ class Executor:
         if stopped.kind == "deadlock":
             shown = display_names(loop.run)
             names = {id(proc.ref()): shown[proc.key] for proc in loop.run.procs if proc.ref is not None}
-            loop.run.deadlock = describe_deadlock(loop.unfinished(), lambda task: names.get(id(task), task.get_name()))
+            left = loop.unfinished()
+            if isinstance(loop, ControlledLoop) and loop.run.cancels is not None and loop.run.cancels.after_main:
+                left = loop.run.cancels.awaited(loop)
+            loop.run.deadlock = describe_deadlock(left, lambda task: names.get(id(task), task.get_name()))
 
     def _judge(self, run: Run, result: Any, error: BaseException | None) -> Outcome:
         self.last_result = result
         outcome = self._first_judgement(run, result, error)
         if outcome.ok:
-            outcome = self._unretrieved(run) or outcome
+            outcome = self._unretrieved(run) or self._left_behind(run) or outcome
+        if run.cancels is not None and run.detail:
+            run.cancels.died = deaths(run, self.is_subject)
         if self.program.kind != "sync" and not self._loop.is_closed():
             self._loop.drain()
         return outcome
@@ -257,6 +274,8 @@ class Executor:
         if run.ended is None:
             if error is not None and _is_ours(error):
                 raise ToolError(f"{type(error).__name__} in the controlled loop: {error}") from error
+            if run.cancels is not None and run.cancels.landed:
+                return judge_result(self.program, run, result, error)
             return self.program.judge(result, error)
         if run.ended.kind == "deadlock" and run.deadlock is not None:
             at = next((edge.at for edge in run.deadlock.cycle if edge.at is not None), None)
@@ -274,12 +293,17 @@ class Executor:
         assert run.ended is not None
         return Outcome(False, "livelock", None, run.ended.detail + (f"; it repeats: {repeating}" if repeating else ""))
 
+    def _left_behind(self, run: Run) -> Outcome | None:
+        return kept(run, self.victims, self.is_subject) if self.victims is not None else None
+
     def _unretrieved(self, run: Run) -> Outcome | None:
         for proc in run.procs:
             task = proc.ref() if proc.ref is not None else None
             if task is not None and getattr(task, "_log_traceback", False):  # only of a task that died
                 error = task.exception()
                 assert error is not None
+                if was_expired(run, error):
+                    continue
                 return self._from_error(error, f"task {proc.name} died and nobody looked: ")
         for problem in run.problems:
             error = problem.get("exception")
@@ -307,9 +331,19 @@ class Executor:
     def model(self, label: str) -> Model:
         return replace(Model(), label=label, max_steps=self.max_steps)
 
+    @contextlib.contextmanager
+    def cancelling(self, cancels: tuple[Cancel, ...]) -> Iterator[None]:
+        """Within the block every execution adds these cancellations, but replays, which add their schedule's."""
+        before, self.cancels = self.cancels, cancels
+        try:
+            yield
+        finally:
+            self.cancels = before
+
     def replay(self, schedule: Schedule, detail: bool = False, strict: bool = False) -> Execution:
         chooser = Deviate(dict(schedule.deviations), strict)
-        return self.execute(chooser, self.model(schedule.label), schedule.seed, detail)
+        with self.cancelling(schedule.cancels):
+            return self.execute(chooser, self.model(schedule.label), schedule.seed, detail)
 
 
 _NOTHING: frozenset[str] = frozenset()

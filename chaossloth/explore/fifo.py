@@ -208,8 +208,8 @@ class _Trace:
                 self.depth.append(0)
             else:
                 self.root.append(self.root[step.creator])
-                # The end comes after everything else in its round.
-                self.depth.append(self.depth[step.creator] + (0.5 if step.cause == "end" else 1))
+                # The end, and a cancellation at the end of its round, come after everything else in it.
+                self.depth.append(self.depth[step.creator] + (0.5 if step.cause in ("end", "cancel") else 1))
 
     def _extensions(self, first: int, second: int) -> Iterator[tuple[int, ...]]:
         """Yields that may take time so that `first` comes later: none; each on its chain, last ones first; all."""

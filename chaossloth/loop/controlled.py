@@ -113,6 +113,8 @@ class ControlledLoop(DeliveringLoop):
             task.remove_done_callback(stop)
         if not task.done():
             raise RuntimeError("Event loop stopped before Future completed.")
+        if self.run.cancels is not None:
+            self.run.cancels.main_ended(self, task)
         if self.run.recording and not self.run.detail and not self._reorder:
             self._note_end()
         return task.result()
@@ -151,6 +153,8 @@ class ControlledLoop(DeliveringLoop):
             )
             if not handle._cancelled:
                 self._execute(handle)
+            if run.cancels is not None:
+                run.cancels.round_ends(self)
             return
         if not ready or self._timers or self._free:
             self._deliver()
@@ -160,6 +164,8 @@ class ControlledLoop(DeliveringLoop):
             handle = ready.popleft()
             if not handle._cancelled:
                 self._execute(handle)
+        if run.cancels is not None:
+            run.cancels.round_ends(self)
 
     def _execute(self, handle: Handle) -> None:
         run = self.run
@@ -200,6 +206,8 @@ class ControlledLoop(DeliveringLoop):
                 self._report(handle, error)
         if self._folded:
             self._call_folded()
+        if run.cancels is not None:
+            run.cancels.step_ended(self, handle)
         if recording:
             accesses = recorder.end_step()
             if proc.is_task:

@@ -18,6 +18,7 @@ from chaossloth.loop.defaults import literal_defaults
 from chaossloth.loop.identity import Identity
 
 if TYPE_CHECKING:
+    from chaossloth.loop.cancelling import Injector
     from chaossloth.loop.scheduling import SchedulingLoop
 
 __all__ = [
@@ -302,6 +303,7 @@ class Run:
     deadlock: DeadlockReport | None = None
     ended: LoopStopped | None = None
     on_stop: Callable[[LoopStopped, SchedulingLoop], None] | None = None
+    cancels: Injector | None = None  # cancellations that the schedule adds, and the watch for where they could land
     on_clock: Callable[[Any], None] | None = None  # told "read" or "write" of the clock
 
     def stopped_by(self, stopped: LoopStopped, loop: SchedulingLoop) -> None:

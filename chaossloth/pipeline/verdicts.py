@@ -36,7 +36,9 @@ def of_search(
     finished: False where labels that were asked for are missing, because the work was cut short before their end.
     """
     made = [f for f in figures if f["executions"]]
-    executions = {str(f["label"]): int(f["executions"]) for f in made}
+    executions: dict[str, int] = {}
+    for f in made:  # a label may have been searched twice: without and with cancellations
+        executions[str(f["label"])] = executions.get(str(f["label"]), 0) + int(f["executions"])
     total = sum(executions.values())
     failures = sum(f["failures"] for f in made)
     unobservable = tuple(sorted({u for f in made for u in f["unobservable"]}))
@@ -80,7 +82,8 @@ def _word(
 
 
 def _bounds(made: Sequence[Mapping[str, Any]], calls: int | None, real_io: tuple[str, ...]) -> Bounds:
-    labels: tuple[Label, ...] = tuple(f["label"] for f in made)
+    labels: tuple[Label, ...] = tuple(dict.fromkeys(f["label"] for f in made))
+    swept = [f["bound"] for f in made if "bound" in f]
     draws = any(f["draws"] for f in made)
     stall_ms = max((f["stall_s"] for f in made), default=0.0) * 1000
     return Bounds(
@@ -90,6 +93,7 @@ def _bounds(made: Sequence[Mapping[str, Any]], calls: int | None, real_io: tuple
         durations=("drawn from seeds" if draws else "as written") + f", no step over {stall_ms:g} ms late",
         bypass_bound=made[-1]["bypass_bound"] if "reorder" in labels else None,
         max_steps=20_000 if made else 0,
+        cancellation=swept[-1] if swept else "none",
         strategies=tuple(dict.fromkeys(name for f in made for name in f["strategies"])),
         real_io=real_io,
     )
@@ -98,7 +102,7 @@ def _bounds(made: Sequence[Mapping[str, Any]], calls: int | None, real_io: tuple
 def outcome_of(
     finding: Finding | None,
     result: Investigation,
-    figures: Mapping[Label, Mapping[str, Any]],
+    figures: Sequence[Mapping[str, Any]],
     repair: bool,
     cut_short: bool,
 ) -> tuple[OutcomeWord, str]:
@@ -113,7 +117,7 @@ def outcome_of(
         return "no-repair", finding.no_repair_reason or "no candidate survived"
     if cut_short:
         return "inconclusive", "the work ended before the search did"
-    if any(f["failures"] for f in figures.values()):
+    if any(f["failures"] for f in figures):
         return "inconclusive", "a failure was seen that its own schedule does not show again"
     natural = result.natural
     if natural is not None and natural.failures:
@@ -122,9 +126,9 @@ def outcome_of(
             "inconclusive",
             f"{natural.failures} of {natural.runs} natural runs fail ({first}), but no controlled execution did",
         )
-    if not any(f["executions"] for f in figures.values()):
+    if not any(f["executions"] for f in figures):
         return "inconclusive", "nothing was executed"
-    if all(f["truncated"] == f["executions"] for f in figures.values()):
+    if all(f["truncated"] == f["executions"] for f in figures):
         return "inconclusive", "every execution met the step limit, or waited in vain for something outside"
     return "clean", "nothing failed within the bounds"
 

@@ -243,6 +243,12 @@ class PrimitiveWatch:
         owner = self._owners.get(id(task))
         return tuple(owner.held) if owner is not None and owner.ref() is task else ()
 
+    def abandoned(self) -> list[tuple[str, str, Frame | None]]:
+        """Permits whose owner has ended without giving them back: (its name, the primitive's label, where taken)."""
+        permits = [permit for resource in self._resources.values() for permit in resource.permits]
+        ended = [p for p in permits if (task := p.owner.ref()) is None or task.done()]
+        return [(self.owner_name(p.owner), self.label(p.resource), as_frame(p.at)) for p in ended]
+
     def lock_order(self) -> tuple[LockOrderEdge, ...]:
         """Edges (first held, second asked for) of this run, among locks and semaphores of value 1."""
         if not self._edges:

@@ -149,7 +149,8 @@ class Recorder:
         raw = self._raw
         if not raw:
             return []
-        self._raw = following = []
+        following: list[RawAccess] = []
+        self._raw = following
         if not self._detail:
             self.put = following.append
         persistent = names.persistent

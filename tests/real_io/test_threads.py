@@ -365,9 +365,12 @@ def test_states_of_threads() -> None:
     assert descriptors() == before
 
 
-@pytest.mark.parametrize("look", range(1, 7))
+@pytest.mark.parametrize("look", [1, 2, 3])
 def test_what_a_thread_hands_in_right_after_a_look_is_not_lost(look: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It looked at rest, then it was woken, handed in and ended, all before the loop drew its conclusion."""
+    """It looked at rest, then it was woken, handed in and ended, all before the loop drew its conclusion.
+
+    The third look is the last before that: at rest, and nothing was taken in since.
+    """
     go, threads, looks = threading.Event(), list[threading.Thread](), [0]
 
     async def main() -> None:
@@ -395,4 +398,5 @@ def test_what_a_thread_hands_in_right_after_a_look_is_not_lost(look: int, monkey
     executor = executor_of(main)
     outcome = executor.execute(StockOrder(), executor.model("stock"), 0).outcome
     go.set()
-    assert outcome.ok or looks[0] < look, outcome
+    assert outcome.ok, outcome
+    assert looks[0] >= look
