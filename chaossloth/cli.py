@@ -182,6 +182,26 @@ def _option(*names: str, heading: str, **settings: Any) -> Callable[[Any], Any]:
     help="Explore code of this installed package too; may be repeated.",
 )
 @_option(
+    "--cancel",
+    heading=_SEARCH,
+    is_flag=True,
+    help="If nothing fails: also cancel each call under test (without --cls: each task that the main task starts) "
+    "at each of its suspensions. Its own CancelledError is no failure; anything else is.",
+)
+@_option(
+    "--victims",
+    heading=_SEARCH,
+    metavar="PATTERN",
+    help="With --cancel: cancel the tasks whose name, or coroutine's name, matches, e.g. 'request-*'.",
+)
+@_option(
+    "--double-cancel",
+    "double_cancel",
+    heading=_SEARCH,
+    is_flag=True,
+    help="With --cancel: also cancel a second time, while a task cleans up after the first.",
+)
+@_option(
     "--replay",
     heading=_SEARCH,
     metavar="TOKEN",

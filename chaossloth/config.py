@@ -39,6 +39,9 @@ class Options:
     json_path:    None, "-" for stdout, or a path.
     verbosity:    -1 (-q), 0, 1 (-v), 2 (-vv).
     needs:        how far the search may go: stock, then latency, then reorder.
+    cancel:       sweep over cancellations once nothing fails without one.
+    victims:      pattern (fnmatch) of the tasks to cancel; None: the calls under test, or the main task's own tasks.
+    double_cancel: cancel a victim a second time while it cleans up after the first.
     step_limit_s: wall-clock seconds that one step (suspension to suspension) of the subject may take.
     command:      the command as typed, program name first.
     """
@@ -53,6 +56,9 @@ class Options:
     budget_s: float = 20.0
     seed: int = 0
     include: tuple[str, ...] = ()
+    cancel: bool = False
+    victims: str | None = None
+    double_cancel: bool = False
     replay: str | None = None
     json_path: str | None = None
     apply: bool = False
@@ -130,6 +136,9 @@ _KEYS: dict[str, _Key] = {
     "repair": _Key("repair", "true or false", _flag),
     "verbosity": _Key("verbosity", "a whole number from -1 to 2", _whole(-1, 2)),
     "needs": _Key("needs", '"stock", "latency" or "reorder"', _label),
+    "cancel": _Key("cancel", "true or false", _flag),
+    "victims": _Key("victims", 'a string, a pattern such as "request-*"', _text),
+    "double-cancel": _Key("double_cancel", "true or false", _flag),
     "memory": _Key("memory_mb", "a whole number of megabytes, 64 or more", _whole(64)),
     "step-limit": _Key("step_limit_s", "a number of seconds above 0", _seconds),
 }
@@ -237,6 +246,9 @@ def validated(values: Mapping[str, Any]) -> Options:
         if seconds > _LONGEST_S:
             raise UsageError(f"{flag} {seconds:g} is longer than {_LONGEST_S:g} s; pass a shorter time")
     _check_subject(result)
+    if not result.cancel and (result.victims is not None or result.double_cancel):
+        flag = "--double-cancel" if result.victims is None else f"--victims {result.victims}"
+        raise UsageError(f"{flag} says how to cancel, and nothing is cancelled; add --cancel")
     for text in result.args:
         _check_tuple(text)
     if len(result.methods) > result.calls:
@@ -292,6 +304,9 @@ def command_line(options: Options, replay: str | None = None) -> tuple[str, ...]
         value = getattr(options, name)
         if value == defaults[name]:
             continue
+        if value is True:
+            parts.append(flag)
+            continue
         for item in value if isinstance(value, tuple) else (value,):
             parts += [flag, f"{item:g}" if isinstance(item, float) else str(item)]
     if not options.repair and options.replay is None:  # a replay repairs nothing anyhow
@@ -313,6 +328,9 @@ _FLAGS = {
     "--seed": "seed",
     "--include": "include",
     "--needs": "needs",
+    "--cancel": "cancel",
+    "--victims": "victims",
+    "--double-cancel": "double_cancel",
     "--memory": "memory_mb",
     "--step-limit": "step_limit_s",
 }

@@ -20,6 +20,7 @@ __all__ = [
     "AwaitTiming",
     "Bounds",
     "Boundary",
+    "Cancellation",
     "CandidateCounts",
     "CriticalAccess",
     "DeadlockReport",
@@ -361,6 +362,22 @@ class StarvationEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Cancellation:
+    """Where a cancellation reached a task: after its `suspension`-th step (0: before the first), at the line `at`.
+
+    kind: "cancel" or "timeout". state: "waiting", "woken" (what it waited for was there already), "yielding", "new".
+    step: index in the failing trace.
+    """
+
+    task: str
+    at: Frame | None
+    suspension: int
+    kind: str = "cancel"
+    state: str = "waiting"
+    step: int = -1
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     failure: Failure
     label: Label
@@ -371,6 +388,7 @@ class Finding:
     executions_to_find: int
     pattern: str = "unclassified"
     needs_cancellation: bool = False
+    cancellations: tuple[Cancellation, ...] = ()
     lateness_us: float | None = None
     critical_pair: tuple[CriticalAccess, ...] = ()
     pair_verified: str | None = None  # sentence: what forcing both orders showed

@@ -8,6 +8,8 @@ slot: a delivery that is then out of turn is put off until it is its turn. What 
 
 * a bare yield that took time: the task's next step gets a slot instead of a place in the ready queue;
 * a delivery while the loop was busy (*stall*): the named step sleeps until the slot of the next group is reached;
+* a cancellation (`loop.cancelling`): the task is cancelled after the same step, at the end of that round, when the
+  loop is about to poll (kind x), or in the slot of the group in which it came (kind z);
 * timers that were not delivered before the failure: they keep their deadline, or come after the last slot.
 
 An await may be extended, never shortened. A rehearsal run (not counted) learns how long each planned timer wants to
@@ -21,6 +23,7 @@ Draws are replayed from the schedule's seed, per task; clocks are left alone. Id
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,6 +42,7 @@ Delivery = tuple[str, int]
 _SPREAD_S = 1e-7  # between timers of one group: above the clock's resolution, far below any wake-up's
 _LIMIT_S = 5.0  # what a forced run may take beyond its last slot
 _LONGEST_RUN_S = 0.5
+_LONGEST_S = 20.0  # of all runs together
 _PATIENCE_S = 0.25
 _TASK_STEPS = frozenset({"TaskStepMethWrapper", "TaskWakeupMethWrapper", "__step", "__wakeup", "task_wakeup"})
 
@@ -52,12 +56,15 @@ class StockPlan:
             n-th timer which that task or callback created (from 1), or with n < 0 its |n|-th bare yield.
     yields: bare yields (task identity, n > 0) that took time. Those without a place in `timers` come after all groups.
     stalls: (task identity, step ordinal, µs): this step lasts until the next group is due, at least so long.
+    cancels: (task identity, step ordinal, kind "x" or "z"). One of kind z is in `timers` as (identity of the victim's
+            callback 0, step ordinal).
     """
 
     seed: int | None = None
     timers: tuple[tuple[Delivery, ...], ...] = ()
     yields: Collection[Delivery] = frozenset()
     stalls: tuple[tuple[str, int, float], ...] = ()
+    cancels: tuple[tuple[str, int, str], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists; `from_json` takes them back."""
@@ -66,6 +73,7 @@ class StockPlan:
             "timers": [[list(entry) for entry in group] for group in self.timers],
             "yields": [list(entry) for entry in sorted(self.yields)],
             "stalls": [list(entry) for entry in self.stalls],
+            "cancels": [list(entry) for entry in self.cancels],
         }
 
     @classmethod
@@ -74,7 +82,8 @@ class StockPlan:
         groups = tuple(tuple((str(task), int(n)) for task, n in group) for group in value["timers"])
         yields = frozenset((str(task), int(n)) for task, n in value["yields"])
         stalls = tuple((str(task), int(step), float(us)) for task, step, us in value["stalls"])
-        return cls(value["seed"], groups, yields, stalls)
+        cancels = tuple((str(task), int(step), str(kind)) for task, step, kind in value.get("cancels", ()))
+        return cls(value["seed"], groups, yields, stalls, cancels)
 
 
 @dataclass(slots=True)
@@ -94,6 +103,8 @@ def force(
 ) -> Forced:
     """Run the program `times` times under the plan; how many of the runs fail, and what was delayed.
 
+    Fewer runs where they take long together (a run that waits for a timer far away ends by its limit).
+
     gap_s: seconds between two slots, not below 0.002 (epoll's granularity is 1 ms). KeyboardInterrupt passes through.
     """
     outcomes, how = force_outcomes(program, plan, times, gap_s, is_subject=is_subject)
@@ -112,8 +123,11 @@ def force_outcomes(
         spread = _spread(plan, rehearsal, gap_s)
         shortened = spread[-1] > max(_LONGEST_RUN_S, even[-1])
         slots = even if shortened else spread
-    outcomes = tuple(_run(program, plan, slots, gap_s, is_subject, Rehearsal()) for _ in range(times))
-    return outcomes, _how(plan, gap_s, shortened)
+    outcomes: list[Outcome] = []
+    end = real_monotonic() + _LONGEST_S
+    while len(outcomes) < times and (not outcomes or real_monotonic() < end):
+        outcomes.append(_run(program, plan, slots, gap_s, is_subject, Rehearsal()))
+    return tuple(outcomes), _how(plan, gap_s, shortened)
 
 
 def _spread(plan: StockPlan, rehearsal: Rehearsal, gap_s: float) -> list[float]:
@@ -132,7 +146,8 @@ def _spread(plan: StockPlan, rehearsal: Rehearsal, gap_s: float) -> list[float]:
 
 
 def _how(plan: StockPlan, gap_s: float, shortened: bool) -> str:
-    timers = sum(n > 0 for group in plan.timers for _, n in group)
+    added = {(identity.callback(task, 0), step) for task, step, _ in plan.cancels}
+    timers = sum(n > 0 and (task, n) not in added for group in plan.timers for task, n in group)
     parts = []
     if timers:
         groups = _count(len(plan.timers), "group")
@@ -141,6 +156,8 @@ def _how(plan: StockPlan, gap_s: float, shortened: bool) -> str:
         parts.append(f"{_count(len(plan.yields), 'sleep(0)')} extended")
     if plan.stalls:
         parts.append(f"{_count(len(plan.stalls), 'step')} stalled")
+    if plan.cancels:
+        parts.append(f"{_count(len(plan.cancels), 'task')} cancelled at the same suspension")
     if plan.seed is not None:
         parts.append(f"draws of seed {plan.seed}")
     if shortened:
@@ -162,12 +179,23 @@ def _run(
 ) -> Outcome:
     run = _ForcedRun(plan, slots, gap_s, is_subject, rehearsal)
     if plan.seed is None:
-        return judge_run(run, program, *run.execute(program))
+        return _judge(run, program, *run.execute(program))
     sources.enter(real_monotonic, real_sleep, plan.seed, lambda: run.current.identity, clocks=False)
     try:
-        return judge_run(run, program, *run.execute(program))
+        return _judge(run, program, *run.execute(program))
     finally:
         sources.leave()
+
+
+def _judge(run: _ForcedRun, program: Program, result: Any, error: BaseException | None) -> Outcome:
+    """As a natural run. Who ended by awaiting a task that the plan cancelled has not failed."""
+    if run.cancelled and run.stop is None:
+        if isinstance(error, asyncio.CancelledError):
+            return Outcome(True)
+        if error is None and program.kind == "calls":
+            outcome: Outcome = program.judge_cancelled(result, frozenset(run.cancelled))  # type: ignore[attr-defined]
+            return outcome
+    return judge_run(run, program, result, error)
 
 
 class _ForcedRun(StockRun):
@@ -195,6 +223,10 @@ class _ForcedRun(StockRun):
         self._fired_at = 0  # the poll that delivered the last of them
         self._planned: list[_Fires] = []  # scheduled and not fired
         self._stalled: set[int] = set()  # groups that are to be delivered while the loop is busy
+        self._cancels = {(task, step): kind for task, step, kind in plan.cancels}
+        self.cancelled: list[str] = []  # names of the tasks that were cancelled
+        self._at_round_end: list[_Cancels] = []
+        self._real_select: Callable[..., Any] | None = None
         self._yielding: Actor | None = None  # its task has just made a bare yield that shall take time
         self._real_call_at: Callable[..., Any] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -202,10 +234,21 @@ class _ForcedRun(StockRun):
     def hook(self, loop: asyncio.AbstractEventLoop, selector: QuietSelector) -> None:
         super().hook(loop, selector)
         self._loop, self._real_call_at = loop, loop.call_at
+        self._real_select = selector.select
+        if self._cancels:
+            selector.select = self._poll  # type: ignore[method-assign]
         selector.ready = loop._ready  # type: ignore[attr-defined]
         if self._start is None:
             self._start = loop.time()
         call_soon, run_in_executor = loop.call_soon, loop.run_in_executor
+        create_task = loop.create_task
+
+        def created(coro: Any, **kwargs: Any) -> asyncio.Task[Any]:
+            task = create_task(coro, **kwargs)
+            actor = getattr(task.get_coro(), "actor", None)
+            if self._cancels and actor is not None:
+                self._cancel_at(task, actor.identity, 0)
+            return task
 
         def identified(callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:
             if not _is_task_step(callback):
@@ -220,6 +263,7 @@ class _ForcedRun(StockRun):
             self.current.callbacks += 1
             return run_in_executor(executor, function, *args)
 
+        loop.create_task = created  # type: ignore[method-assign]
         loop.call_soon = identified  # type: ignore[method-assign, assignment]
         loop.call_at = self._call_at  # type: ignore[method-assign, assignment]
         loop.run_in_executor = counted  # type: ignore[method-assign, assignment]
@@ -275,9 +319,38 @@ class _ForcedRun(StockRun):
         self._reached = max(self._reached, delivery.group + 1)
         self._fired_at = self.selector.polled_ns
 
+    # ------------------------------------------------------------------ cancellations
+
+    def _cancel_at(self, task: asyncio.Task[Any], name: str, step: int) -> None:
+        """The task is suspended after this step: have it cancelled, if the plan says so."""
+        kind = self._cancels.get((name, step))
+        if kind is None or not self.judging:
+            return
+        assert self._loop is not None and self.selector is not None
+        actor = Actor(identity.callback(name, 0))
+        if kind == "z":
+            if (actor.identity, step) in self._places:
+                cancel = _Cancels(self, task, actor, step)
+                self._schedule((actor.identity, step), self._loop.time(), cancel, (), None)
+            return
+        self._at_round_end.append(_Cancels(self, task, actor, step))
+
+    def _poll(self, timeout: float | None = None) -> Any:
+        """The loop has run all that was ready: what is to happen at the end of that round happens now."""
+        assert self._real_select is not None
+        while self._at_round_end:
+            self._at_round_end.pop(0)()
+            timeout = 0
+        return self._real_select(timeout)
+
     # ------------------------------------------------------------------ yields and stalls
 
     def suspended(self, delegate: Any, yielded: Any) -> Any:
+        if self._cancels:
+            task = asyncio.current_task()
+            stepped: Any = task.get_coro() if task is not None else None
+            if task is not None and stepped is delegate:
+                self._cancel_at(task, stepped.actor.identity, stepped.actor.steps)
         if yielded is None:
             actor: Actor = delegate.actor
             actor.yields += 1
@@ -330,6 +403,27 @@ class _Callback:
         finally:
             run.current = outer
             run.stall(self.actor)
+
+
+class _Cancels:
+    """Cancels a task that is still where it was, under the identity that the schedule gives to that."""
+
+    __slots__ = ("_actor", "_run", "_step", "_task")
+
+    def __init__(self, run: _ForcedRun, task: asyncio.Task[Any], actor: Actor, step: int) -> None:
+        self._run, self._task, self._actor, self._step = run, weakref.ref(task), actor, step
+
+    def __call__(self) -> None:
+        run, task = self._run, self._task()
+        delegate: Any = task.get_coro() if task is not None else None
+        if task is None or task.done() or delegate.actor.steps != self._step:
+            return
+        outer, run.current = run.current, self._actor
+        run.cancelled.append(task.get_name())
+        try:
+            task.cancel()
+        finally:
+            run.current = outer
 
 
 class _Fires:

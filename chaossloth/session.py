@@ -10,22 +10,29 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Coroutine, Mapping
 from time import monotonic, perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chaossloth.causality import critical_accesses
+from chaossloth.diagnose.landing import diagnose_cancelled
 from chaossloth.diagnose.pair import diagnose
 from chaossloth.errors import ReplayDiverged, ToolError, UsageError
-from chaossloth.evidence import Label, as_json
+from chaossloth.evidence import Forced, Label, as_json
+from chaossloth.explore.cancellation import Sweep, fields, words
 from chaossloth.explore.execute import Execution, Executor, Unsupported
+from chaossloth.explore.lateness import least_lateness
 from chaossloth.explore.minimise import minimise
 from chaossloth.explore.schedule import parse_token
 from chaossloth.explore.search import Limits, Search, SearchResult, pct_floor
 from chaossloth.explore.strategy import Deviate
 from chaossloth.liveness import lock_order_cycles
+from chaossloth.loop.cancelling import TIMEOUTS, Victims
 from chaossloth.loop.run import DEFAULT_BYPASS_BOUND, DEFAULT_STALL_S
 from chaossloth.subject.channel import progress
 
-__all__ = ["Session"]
+if TYPE_CHECKING:
+    from chaossloth.force import StockPlan
+
+__all__ = ["Session", "stock_plan"]
 
 _REPORT_EVERY_S = 0.1
 _TRIAGE: Mapping[Label, int] = {"stock": 4, "latency": 6, "reorder": 12}
@@ -37,6 +44,7 @@ class _Fresh:
     def __init__(self, program: Any, refresh: Callable[[], Any]) -> None:
         self.kind = program.kind
         self.judge = program.judge
+        self.judge_cancelled = program.judge_cancelled
         self._program = program
         self._refresh = refresh
 
@@ -58,6 +66,8 @@ class Session:
         self._overrides: dict[str, str] = {}
         self._executor: Executor | None = None
         self._searches: dict[str, Search] = {}
+        self._sweep: Sweep | None = None
+        self._swept: tuple[str | None, bool] | None = None  # victims, double: of the sweep that was asked for
         self._failure: Execution | None = None
         self._last_report = 0.0
 
@@ -150,6 +160,36 @@ class Session:
             self._failure = result.failure
         return self._figures(result) | {"repeatable": self._repeatable(executor, result)}
 
+    def sweep(
+        self, label: Label, victims: str | None, double: bool, executions: int, seconds: float, seed: int
+    ) -> dict[str, Any]:
+        """Cancel at each suspension of each victim under one label; asked again for the same label, it goes on.
+
+        victims: pattern, None for the calls under test or the main task's own tasks. "bound" says what was covered.
+        """
+        executor = self._controlled()
+        self._swept = (victims, double)
+        if self._sweep is None:
+            self._sweep = Sweep(executor, self._victims(victims), seed, double)
+        sweep, limits = self._sweep, Limits(executions, perf_counter() + seconds)
+        try:
+            result = sweep.run(label, limits, self._tell_search)
+        except Unsupported as refused:
+            return {"unsupported": str(refused)} | self._figures(SearchResult(label))
+        chosen = f"victims {victims}" if victims is not None else self._usual_victims()
+        added = {"bound": words(sweep.result, chosen), "cancellation": fields(sweep.result)}
+        if result.failure is not None:
+            self._failure = result.failure
+        return self._figures(result) | added | {"repeatable": self._repeatable(executor, result)}
+
+    def _victims(self, pattern: str | None) -> Victims:
+        calls = getattr(self._controlled().program, "calls", None)
+        return Victims(pattern, frozenset(calls.labels) if calls is not None and pattern is None else frozenset())
+
+    def _usual_victims(self) -> str:
+        calls = getattr(self._controlled().program, "calls", None)
+        return "the calls under test" if calls is not None else "the tasks that the main task starts"
+
     @staticmethod
     def _repeatable(executor: Executor, result: SearchResult) -> bool:
         """Determinism check: the schedules at hand, executed again, take the path that they took."""
@@ -183,6 +223,12 @@ class Session:
             "leaks": sorted(executor.leaks),
             "bypass_bound": DEFAULT_BYPASS_BOUND,
             "stall_s": DEFAULT_STALL_S,
+            "redundant": result.redundant,
+            "unfair": result.unfair,
+            "impossible": result.impossible,
+            "capped": result.capped,
+            "coverage": result.coverage,
+            "per_second": result.rate,
         }
         if result.failure is not None:
             figures["outcome"] = as_json(result.failure.outcome)
@@ -198,13 +244,16 @@ class Session:
     def reduce(self, seconds: float, times: int) -> dict[str, Any]:
         """Minimise the failure that was found, then reproduce it `times` times."""
         executor, failure = self._controlled(), self._known_failure()
-        best, spent = minimise(executor, failure, perf_counter() + seconds)
+        with executor.cancelling(failure.schedule.cancels):
+            best, spent = minimise(executor, failure, perf_counter() + seconds)
         self._failure = best
         return self._finding(executor, best, times) | {"executions": spent}
 
     def _finding(self, executor: Executor, best: Execution, times: int) -> dict[str, Any]:
         failures, same = 0, 0
         touched: set[str] = set()
+        shown = executor.replay(best.schedule, detail=True)
+        late = shown.run.lateness if best.schedule.label == "reorder" else least_lateness(shown.run)
         for _ in range(times):
             again = executor.replay(best.schedule)
             failures += again.failed and again.outcome.failure == best.outcome.failure
@@ -215,7 +264,7 @@ class Session:
             "label": best.schedule.label,
             "deviations": len(best.schedule.deviations),
             "bypass": best.run.bypass,
-            "lateness_us": best.run.lateness * 1e6,
+            "lateness_us": None if late is None else late * 1e6,
             "outcome": as_json(best.outcome),
             "deadlock": as_json(best.run.deadlock),
             "runs": times,
@@ -223,6 +272,7 @@ class Session:
             "same": same,
             "touched": sorted(touched),
             "extended": len(best.run.extended),
+            "needs_cancellation": bool(best.run.cancels is not None and best.run.cancels.landed),
         }
 
     def replay(self, token: str, times: int) -> dict[str, Any]:
@@ -230,9 +280,10 @@ class Session:
         schedule = parse_token(token)
         executor = self._controlled()
         try:
-            execution = executor.execute(
-                Deviate(dict(schedule.deviations), strict=True), executor.model(schedule.label), schedule.seed
-            )
+            if schedule.cancels:  # what ends by itself without a cancellation has to be known first
+                executor.victims = self._victims(None)
+                executor.execute(Deviate({}), executor.model("stock"), schedule.seed)
+            execution = executor.replay(schedule, strict=True)
         except Unsupported as refused:
             raise ReplayDiverged(str(refused)) from None
         ended = execution.run.ended
@@ -262,6 +313,8 @@ class Session:
 
     def diagnose(self, seconds: float, times: int) -> dict[str, Any]:
         executor, failure = self._controlled(), self._known_failure()
+        if failure.schedule.cancels:
+            return self._diagnose_cancelled(executor, failure, times)
         found = diagnose(executor, failure, perf_counter() + seconds, times)
         return {
             "kind": found.kind,
@@ -273,17 +326,29 @@ class Session:
             "executions": found.executions,
         }
 
-    def force(self, times: int) -> dict[str, Any]:
-        """The failing order on the stock loop, with delays at awaits (labels stock and latency)."""
-        from chaossloth.force import StockPlan, force
+    @staticmethod
+    def _diagnose_cancelled(executor: Executor, failure: Execution, times: int) -> dict[str, Any]:
+        found = diagnose_cancelled(executor, failure, times)
+        return {
+            "kind": "cancellation" if found.passing is not None else "always-fails",
+            "failing": as_json(found.failing),
+            "passing": as_json(found.passing),
+            "cancellations": as_json(found.cancellations),
+            "seen": {"handed": found.handed, "innocents": list(found.innocents), "died": as_json(found.died)},
+            "verified": found.verified,
+            "executions": found.executions,
+        }
 
-        failure = self._known_failure()
-        plan = StockPlan(
-            seed=failure.schedule.seed if failure.draws else None,
-            timers=tuple(tuple(group) for group in failure.run.groups),
-            yields=frozenset(failure.run.extended),
-            stalls=tuple((key, ordinal, seconds * 1e6) for key, ordinal, seconds in failure.run.stalls),
-        )
+    def force(self, times: int) -> dict[str, Any]:
+        """The failing order on the stock loop, with delays at awaits (labels stock and latency).
+
+        No runs where `stock_plan` has none.
+        """
+        from chaossloth.force import force
+
+        plan = stock_plan(self._known_failure())
+        if plan is None:
+            return as_json(Forced(0, 0))  # type: ignore[no-any-return]
         program = self._fresh_plain()
         return as_json(force(program, plan, times=times, is_subject=self._subject.is_subject))  # type: ignore[no-any-return]
 
@@ -307,11 +372,38 @@ class Session:
                 "executions": result.executions,
                 "failures": result.failures,
                 "distinct": len(result.signatures),
+                "share": result.coverage,
+                "per_second": result.rate,
             }
         )
 
     def operations(self) -> dict[str, Callable[..., Any]]:
         """What the command may ask for, by name."""
         asked: list[Callable[..., Any]] = [self.describe, self.triage, self.sample, self.search, self.reduce]
-        asked += [self.replay, self.diagnose, self.force]
+        asked += [self.sweep, self.replay, self.diagnose, self.force]
         return {operation.__name__: operation for operation in asked}
+
+
+def stock_plan(failure: Execution) -> StockPlan | None:
+    """The failing schedule as the stock loop needs it; None where that loop cannot show the failure.
+
+    That is so for a timeout that fires early, for what is seen only after the main task has ended by the cancellation,
+    and for what only a look at the end of the run tells (a permit that is kept, an innocent that was cancelled).
+    """
+    from chaossloth.force import StockPlan
+
+    run, injector = failure.run, failure.run.cancels
+    if injector is not None and (
+        injector.after_main
+        or (injector.stray and failure.outcome.exception == "CancelledError")
+        or (injector.landed and failure.outcome.failure == "leak")
+        or any(cancel.kind in TIMEOUTS for cancel in injector.plan)
+    ):
+        return None
+    return StockPlan(
+        seed=failure.schedule.seed if failure.draws else None,
+        timers=tuple(tuple(group) for group in run.groups),
+        yields=frozenset(run.extended),
+        stalls=tuple((key, ordinal, seconds * 1e6) for key, ordinal, seconds in run.stalls),
+        cancels=tuple((cancel.victim, cancel.step, cancel.kind) for cancel in failure.schedule.cancels),
+    )

@@ -7,11 +7,14 @@ the failing order many times, exploration under every label.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
 from typing import Any
 
 from chaossloth.errors import ToolError
 from chaossloth.evidence import Label
+from chaossloth.explore.cancellation import Sweep
 from chaossloth.explore.execute import Executor
+from chaossloth.explore.search import Limits, SearchResult
 from chaossloth.explore.trace import to_trace
 from chaossloth.prove import Original, duplicate_work, explore_patched, forced_after, makespan, sequential, work
 from chaossloth.session import Session
@@ -77,20 +80,26 @@ class Trials(Session):
         times: int,
     ) -> dict[str, Any]:
         executor = self._controlled()
-        failures, message = forced_after(executor, original.failure, 1)
+        with executor.cancelling(original.failure.schedule.cancels):
+            failures, message = forced_after(executor, original.failure, 1)
         if failures:
             return {"refuted_by": "replay", "detail": message}
         after = sequential(executor, self._subject.show)
         changed = self._behaviour_changed(original, executor, after)
         if changed:
             return {"refuted_by": "sequential", "detail": changed}
-        duplicated = duplicate_work(executor, original, after, [*patched, self._subject.choice.name])
+        duplicated = ""
+        if not original.failure.schedule.cancels:  # who was cancelled has worked less, not as often as in a failing run
+            duplicated = duplicate_work(executor, original, after, [*patched, self._subject.choice.name])
         if duplicated:
             return {"refuted_by": "duplicate work", "detail": duplicated}
-        failures, message = forced_after(executor, original.failure, times)
+        with executor.cancelling(original.failure.schedule.cancels):
+            failures, message = forced_after(executor, original.failure, times)
         if failures:
             return {"refuted_by": "replay", "detail": message}
         results = explore_patched(executor, labels, seed, executions, seconds, self._tell_search)
+        if original.failure.schedule.cancels and results[-1].failure is None:
+            results += self._sweep_patched(executor, labels, seed, executions, seconds)
         failed = results[-1].failure
         answer: dict[str, Any] = {
             "refuted_by": "exploration" if failed is not None else None,
@@ -103,6 +112,26 @@ class Trials(Session):
         if failed is None:
             answer["makespan_s"] = makespan(executor, _MAKESPAN_SEEDS)
         return answer
+
+    def _sweep_patched(
+        self,
+        executor: Executor,
+        labels: Sequence[Label],
+        seed: int,
+        executions: Mapping[Label, int],
+        seconds: float,
+    ) -> list[SearchResult]:
+        """The sweep that found the failure, over the variant; ends at the first failure."""
+        pattern, double = self._swept or (None, len(self._known_failure().schedule.cancels) > 1)
+        sweep = Sweep(executor, self._victims(pattern), seed, double)
+        end, results = perf_counter() + seconds, []
+        for position, label in enumerate(labels):
+            now = perf_counter()
+            limits = Limits(executions[label], now + max(0.1, (end - now) / (len(labels) - position)))
+            results.append(sweep.run(label, limits, self._tell_search))
+            if results[-1].failure is not None:
+                break
+        return results
 
     def sample_candidate(self, overrides: Mapping[str, str], runs: int, step_limit_s: float) -> dict[str, Any]:
         """Natural cycles of a variant, each with fresh modules; and what would not survive a second event loop."""

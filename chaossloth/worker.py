@@ -16,6 +16,7 @@ from chaossloth.errors import ToolError
 from chaossloth.evidence import Target, as_json
 from chaossloth.explore.execute import run_alone
 from chaossloth.loop import real_io, virtual
+from chaossloth.subject import creation_order
 from chaossloth.subject.calls import CallSpec
 from chaossloth.subject.channel import guard, serve
 from chaossloth.subject.entry import Program, build_program
@@ -46,12 +47,18 @@ class Subject:
         self._spec = CallSpec()
 
     def open(
-        self, include: Sequence[str], setup: str | None, calls: int, args: Sequence[str], **located: Any
+        self,
+        include: Sequence[str],
+        setup: str | None,
+        calls: int,
+        args: Sequence[str],
+        cancellation: bool = False,
+        **located: Any,
     ) -> dict[str, Any]:
         """Take what `locate` found in the command's process; look up --include packages. Nothing is imported yet."""
         self._located = Located.from_json(located)
         self._loader = Loader(self._located.context, list(include))
-        self._spec = CallSpec(calls, tuple(args), setup)
+        self._spec = CallSpec(calls, tuple(args), setup, cancellation)
         guard.is_subject = self.is_subject
         watch.is_subject = self.is_subject
         watch.recorder = recorder
@@ -74,8 +81,10 @@ class Subject:
         self._instrumented = instrumented
         if instrumented:
             watch.install()
+            creation_order.install()
         else:
             watch.uninstall()
+            creation_order.uninstall()
         self._loader.load(instrumented, overrides)
 
     def _build(self, like: Program | None = None) -> Program:

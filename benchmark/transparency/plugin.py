@@ -6,6 +6,7 @@ Told by the environment: TRANSPARENCY_MODULE, _EXCLUDED (not instrumented), _MOD
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib.machinery
 import importlib.util
 import itertools
@@ -79,6 +80,17 @@ def pytest_runtest_protocol(item: pytest.Item) -> Any:
         recorder.end_step()
 
 
+def _collect(generation: int = 2) -> int:
+    """The tests are not instrumented, so that what the recorder does at their `gc.collect()` is done here."""
+    from chaossloth.subject.record import recorder
+
+    recorder.names.release()
+    return _original_collect(generation)
+
+
+_original_collect = gc.collect
+if HOOKED:
+    gc.collect = _collect
 _run = asyncio.Handle._run
 
 

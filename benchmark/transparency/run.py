@@ -49,7 +49,9 @@ PACKAGES = (
     Package("async-timeout", "5.0.1", "async_timeout", "tests"),
     Package("janus", "2.0.0", "janus", "tests", needs=("pytest-benchmark", "pytest-codspeed")),
     Package("aiosqlite", "0.22.1", "aiosqlite", "aiosqlite/tests/smoke.py", excluded="aiosqlite.tests"),
-    Package("aioitertools", "0.13.0", "aioitertools", "aioitertools/tests", files="*.py", excluded="aioitertools.tests"),
+    Package(
+        "aioitertools", "0.13.0", "aioitertools", "aioitertools/tests", files="*.py", excluded="aioitertools.tests"
+    ),
     Package("cachetools", "8.0.2", "cachetools", "tests", where="src"),
     Package("more-itertools", "11.2.1", "more_itertools", "tests"),
 )

@@ -9,22 +9,25 @@ collector comes by).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import traceback
 from asyncio import events
 from collections import Counter
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
 from typing import Any, Protocol
 
 from chaossloth import evidence
 from chaossloth.errors import ToolError
 from chaossloth.evidence import Outcome
+from chaossloth.explore.cancelled import deaths, judge_result, kept, was_expired
 from chaossloth.explore.schedule import Schedule, checksum
 from chaossloth.explore.strategy import Deviate
 from chaossloth.liveness import describe_deadlock, detect_livelock, suspended_at
 from chaossloth.loop import controlled, real_io
+from chaossloth.loop.cancelling import Cancel, Injector, Victims
 from chaossloth.loop.controlled import ControlledLoop
 from chaossloth.loop.run import Chooser, LoopStopped, Model, Run
 from chaossloth.loop.scheduling import SchedulingLoop
@@ -52,25 +55,63 @@ class Unsupported(Exception):
     """The subject needs something that the controlled loop does not offer (real sockets, subprocesses)."""
 
 
-@dataclass(slots=True)
 class Execution:
     """One execution: its schedule (as taken), outcome, and the raw material of its trace.
 
-    truncated: the step limit ended it under an order that need not be fair; it says nothing.
+    schedule: made when it is asked for; few executions are ever told about. truncated: the step limit ended it under an
+    order that need not be fair; it says nothing. pruned: the strategy left it before its end, as equivalent to another
+    or beyond the fairness bound. locks: how many it acquired.
     """
 
-    schedule: Schedule
-    outcome: Outcome
-    run: Run
-    draws: int
-    touched: frozenset[str]
-    lock_order: tuple[evidence.LockOrderEdge, ...]
-    truncated: bool = False
-    locks: int = 0
+    __slots__ = (
+        "_schedule",
+        "draws",
+        "lock_order",
+        "locks",
+        "outcome",
+        "pruned",
+        "run",
+        "seed",
+        "touched",
+        "truncated",
+    )
+
+    def __init__(
+        self,
+        schedule: Schedule | int,
+        outcome: Outcome,
+        run: Run,
+        draws: int,
+        touched: frozenset[str],
+        lock_order: tuple[evidence.LockOrderEdge, ...],
+        truncated: bool = False,
+        locks: int = 0,
+        pruned: bool = False,
+    ) -> None:
+        """schedule: or the seed of one that is what `run` has taken."""
+        self._schedule: Schedule | None = schedule if isinstance(schedule, Schedule) else None
+        self.seed: int = schedule.seed if isinstance(schedule, Schedule) else schedule
+        self.outcome = outcome
+        self.run = run
+        self.draws = draws
+        self.touched = touched
+        self.lock_order = lock_order
+        self.truncated = truncated
+        self.locks = locks
+        self.pruned = pruned
+
+    @property
+    def schedule(self) -> Schedule:
+        if self._schedule is None:
+            run = self.run
+            deviations = tuple((i, taken) for i, taken in enumerate(run.taken) if taken)
+            cancels = run.cancels.plan if run.cancels is not None else ()
+            self._schedule = Schedule(run.model.label, self.seed, deviations, checksum(run.order), cancels)  # type: ignore[arg-type]
+        return self._schedule
 
     @property
     def failed(self) -> bool:
-        return not self.outcome.ok and not self.truncated
+        return not self.outcome.ok and not self.truncated and not self.pruned
 
 
 class _Policy(asyncio.DefaultEventLoopPolicy):
@@ -106,6 +147,9 @@ class Executor:
         self.unobservable: set[str] = set()
         self.real_io: set[str] = set()
         self.last_result: Any = None  # what the program returned; for comparisons made right after the run
+        self.last_run: Run | None = None
+        self.victims: Victims | None = None  # of cancellations; None: nobody looks where they could land
+        self.cancels: tuple[Cancel, ...] = ()  # what the next executions add, see `cancelling`
         self._stale = False
         self._loop = ControlledLoop()
         self._extra: list[ControlledLoop] = []
@@ -121,7 +165,12 @@ class Executor:
         collecting = gc.isenabled()
         gc.disable()  # a collection in the middle of a run would end unreferenced tasks at arbitrary steps
         try:
-            return self._execute(Run(model, chooser, recording=record, detail=detail), seed)
+            run = Run(model, chooser, recording=record, detail=detail)
+            if self.victims is not None or self.cancels:
+                self.victims = self.victims or Victims()
+                run.cancels = Injector(self.victims, self.cancels)
+            self.last_run = run
+            return self._execute(run, seed)
         finally:
             if collecting:
                 gc.enable()
@@ -130,16 +179,19 @@ class Executor:
         run.on_stop = self._on_stop
         recorder.start_run()
         recorder.enabled, recorder.detail = run.recording, run.detail
-        watch.start_run()
+        if watch.active:
+            watch.start_run()
         self._loop.begin(run)
-        self._extra = []
-        sources.enter(lambda: run.now, lambda s: _advance(run, s), seed, self._loop.task_key)
+        if self._extra:
+            self._extra = []
+        sources.enter(run.read_clock, run.hold, seed, self._loop.task_key)
         real_io.start()
         try:
             outcome = self._judge(run, *self._run())
-            draws, touched = sources.drawn, frozenset(sources.touched)
+            draws, touched = sources.drawn, frozenset(sources.touched) if sources.touched else _NOTHING
         finally:
-            run.real_io |= real_io.stop()
+            if seen := real_io.stop():
+                run.real_io |= seen
             sources.leave()
             recorder.enabled = False
         return self._finish(run, outcome, seed, draws, touched)
@@ -152,12 +204,14 @@ class Executor:
         if recorder.persistent_writes:
             self.leaks |= recorder.persistent_writes
         self._stale = bool(self.leaks)
-        self.unobservable |= recorder.unobservable
-        self.real_io |= run.real_io
-        deviations = tuple((i, taken) for i, taken in enumerate(run.taken) if taken)
-        schedule = Schedule(run.model.label, seed, deviations, checksum(run.order))  # type: ignore[arg-type]
-        truncated = run.ended is not None and run.ended.kind == "livelock" and schedule.label == "reorder"
-        return Execution(schedule, outcome, run, draws, touched, watch.lock_order(), truncated, watch.locks_seen)
+        if recorder.unobservable:
+            self.unobservable |= recorder.unobservable
+        if run.real_io:
+            self.real_io |= run.real_io
+        ended = run.ended.kind if run.ended is not None else ""
+        truncated = ended == "livelock" and run.model.label == "reorder"
+        edges, pruned = watch.lock_order(), ended == "pruned"
+        return Execution(seed, outcome, run, draws, touched, edges, truncated, watch.locks_seen, pruned)
 
     def _run(self) -> tuple[Any, BaseException | None]:
         try:
@@ -188,8 +242,9 @@ class Executor:
 
     def _task_label(self, task: asyncio.Task[Any]) -> str:
         """Equal in every execution, unlike the names that asyncio counts up."""
-        loops = [self._loop, *self._extra]
-        proc = next((found for loop in loops if (found := loop.proc_of(task)) is not None), None)
+        proc = self._loop.proc_of(task)
+        if proc is None and self._extra:
+            proc = next((found for loop in self._extra if (found := loop.proc_of(task)) is not None), None)
         return proc.label if proc is not None else task.get_name()
 
     # ------------------------------------------------------------------ how it ended
@@ -198,13 +253,18 @@ class Executor:
         if stopped.kind == "deadlock":
             shown = display_names(loop.run)
             names = {id(proc.ref()): shown[proc.key] for proc in loop.run.procs if proc.ref is not None}
-            loop.run.deadlock = describe_deadlock(loop.unfinished(), lambda task: names.get(id(task), task.get_name()))
+            left = loop.unfinished()
+            if isinstance(loop, ControlledLoop) and loop.run.cancels is not None and loop.run.cancels.after_main:
+                left = loop.run.cancels.awaited(loop)
+            loop.run.deadlock = describe_deadlock(left, lambda task: names.get(id(task), task.get_name()))
 
     def _judge(self, run: Run, result: Any, error: BaseException | None) -> Outcome:
         self.last_result = result
         outcome = self._first_judgement(run, result, error)
         if outcome.ok:
-            outcome = self._unretrieved(run) or outcome
+            outcome = self._unretrieved(run) or self._left_behind(run) or outcome
+        if run.cancels is not None and run.detail:
+            run.cancels.died = deaths(run, self.is_subject)
         if self.program.kind != "sync" and not self._loop.is_closed():
             self._loop.drain()
         return outcome
@@ -213,6 +273,8 @@ class Executor:
         if run.ended is None:
             if error is not None and _is_ours(error):
                 raise ToolError(f"{type(error).__name__} in the controlled loop: {error}") from error
+            if run.cancels is not None and run.cancels.landed:
+                return judge_result(self.program, run, result, error)
             return self.program.judge(result, error)
         if run.ended.kind == "deadlock" and run.deadlock is not None:
             at = next((edge.at for edge in run.deadlock.cycle if edge.at is not None), None)
@@ -230,12 +292,17 @@ class Executor:
         assert run.ended is not None
         return Outcome(False, "livelock", None, run.ended.detail + (f"; it repeats: {repeating}" if repeating else ""))
 
+    def _left_behind(self, run: Run) -> Outcome | None:
+        return kept(run, self.victims, self.is_subject) if self.victims is not None else None
+
     def _unretrieved(self, run: Run) -> Outcome | None:
         for proc in run.procs:
             task = proc.ref() if proc.ref is not None else None
-            if task is not None and task.done() and not task.cancelled() and getattr(task, "_log_traceback", False):
+            if task is not None and getattr(task, "_log_traceback", False):  # only of a task that died
                 error = task.exception()
                 assert error is not None
+                if was_expired(run, error):
+                    continue
                 return self._from_error(error, f"task {proc.name} died and nobody looked: ")
         for problem in run.problems:
             error = problem.get("exception")
@@ -263,11 +330,22 @@ class Executor:
     def model(self, label: str) -> Model:
         return replace(Model(), label=label, max_steps=self.max_steps)
 
+    @contextlib.contextmanager
+    def cancelling(self, cancels: tuple[Cancel, ...]) -> Iterator[None]:
+        """Within the block every execution adds these cancellations, but replays, which add their schedule's."""
+        before, self.cancels = self.cancels, cancels
+        try:
+            yield
+        finally:
+            self.cancels = before
+
     def replay(self, schedule: Schedule, detail: bool = False, strict: bool = False) -> Execution:
         chooser = Deviate(dict(schedule.deviations), strict)
-        return self.execute(chooser, self.model(schedule.label), schedule.seed, detail)
+        with self.cancelling(schedule.cancels):
+            return self.execute(chooser, self.model(schedule.label), schedule.seed, detail)
 
 
+_NOTHING: frozenset[str] = frozenset()
 _LOOP_DIRECTORY = os.path.dirname(controlled.__file__) + os.sep
 _FAULTS = (AttributeError, NameError, LookupError, AssertionError)
 
@@ -287,10 +365,6 @@ def display_names(run: Run) -> dict[str, str]:
     return {proc.key: proc.label if proc.is_task and proc.name in several else proc.name for proc in run.procs}
 
 
-def _advance(run: Run, seconds: float) -> None:
-    run.now += max(0.0, seconds)
-
-
 def run_alone(coro: Coroutine[Any, Any, Any], seed: int, record: bool = False) -> Any:
     """Run one coroutine by itself in stock order; its result or its exception. Another seed shifts the clock and
     stretches the timers, so that what was made from time differs between two runs.
@@ -300,13 +374,14 @@ def run_alone(coro: Coroutine[Any, Any, Any], seed: int, record: bool = False) -
     """
     run = Run(Model(max_steps=50_000), Deviate({}), recording=record)
     run.now = seed * 1000.7
+    run.clock = (0, run.now)
     run.stretch = 1.0 + (seed % 3) * 0.25
     loop = _ALONE
     loop.begin(run)
     watch.start_run()
     recorder.start_run()
     recorder.enabled, recorder.detail = record, False
-    sources.enter(lambda: run.now, lambda s: _advance(run, s), seed, loop.task_key)
+    sources.enter(run.read_clock, run.hold, seed, loop.task_key)
     try:
         return loop.run_until_complete(coro)
     finally:

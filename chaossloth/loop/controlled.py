@@ -27,23 +27,33 @@ controlled).
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import sys
 import threading
+import types
 from asyncio import events
+from collections.abc import Callable
 from typing import Any
 
 from chaossloth.loop.delivery import DeliveringLoop
 from chaossloth.loop.run import Handle, LoopStopped, Proc, RawStep
-from chaossloth.loop.scheduling import callback_name
-from chaossloth.loop.virtual import real_monotonic
-from chaossloth.subject.channel import guard
+from chaossloth.loop.scheduling import callback_name, is_internal
+from chaossloth.subject.channel import BY_COUNT, guard
 from chaossloth.subject.effects import FOREIGN_CALLBACKS, before_callback
 from chaossloth.subject.record import recorder
+from chaossloth.subject.recorder import BLOCKED, COMMUTES, NO_SITE, READ, SYNC, WRITE
 
 __all__ = ["ControlledLoop"]
 
+_CALLED = ("callback", "timer", "external")  # causes of handles whose callback is no step of a task
 
-_RUN_ON_S = 1.0  # of virtual time
+
+_RUN_ON_STEPS = 64
+_UNJUDGED_STEPS = 2_000
+_ROOTS = frozenset({"timer", "external", "late yield"})  # causes that follow from a delivery, not from a step
+_END = (recorder.names.number(("run",)), "end")
+_ASYNCIO = os.path.dirname(asyncio.__file__) + os.sep
 
 
 def _unsupported(name: str) -> Any:
@@ -72,30 +82,37 @@ class ControlledLoop(DeliveringLoop):
             raise RuntimeError("This event loop is already running")
         if events._get_running_loop() is not None:
             raise RuntimeError("Cannot run the event loop while another loop is running")
+        self._as_running(self._until_stopped)
+
+    def _as_running(self, work: Callable[[], None]) -> None:
+        """Call `work` as the running loop of this thread."""
         old_hooks = sys.get_asyncgen_hooks()
         self._running = True
         self._thread_id = threading.get_ident()
-        sys.set_asyncgen_hooks(firstiter=self._asyncgens.add, finalizer=self._finalize_asyncgen)
+        sys.set_asyncgen_hooks(*self._asyncgen_hooks)
         events._set_running_loop(self)
+        guard.steps_of(self.run)
         try:
-            while not self._stopping:
-                self._round()
+            work()
         except LoopStopped as stopped:
             self.run.stopped_by(stopped, self)
             raise
         finally:
-            guard.step_started = None
+            guard.steps_of(None)
             self._stopping = False
             self._running = False
             self._thread_id = None
             events._set_running_loop(None)
             sys.set_asyncgen_hooks(*old_hooks)
 
+    def _until_stopped(self) -> None:
+        while not self._stopping:
+            self._round()
+
     def run_until_complete(self, future: Any) -> Any:
-        new_task = not asyncio.isfuture(future)
-        task: Any = (
-            self.create_task(future) if asyncio.iscoroutine(future) else asyncio.ensure_future(future, loop=self)
-        )
+        coroutine = type(future) is types.CoroutineType or asyncio.iscoroutine(future)
+        new_task = coroutine or not asyncio.isfuture(future)
+        task: Any = self.create_task(future) if coroutine else asyncio.ensure_future(future, loop=self)
         if new_task and hasattr(task, "_log_destroy_pending"):
             task._log_destroy_pending = False
         stop = self._stop_when_done
@@ -110,73 +127,158 @@ class ControlledLoop(DeliveringLoop):
             task.remove_done_callback(stop)
         if not task.done():
             raise RuntimeError("Event loop stopped before Future completed.")
+        if self.run.cancels is not None:
+            self.run.cancels.main_ended(self, task)
+        if self.run.recording and not self.run.detail and not self._reorder:
+            self._note_end()
         return task.result()
+
+    def _note_end(self) -> None:
+        """FIFO: the loop ends with the round of `_stop_when_done`; who died by then is judged. A step of its own."""
+        run = self.run
+        creator = run.ended_by
+        root = run.links[creator][2] if creator >= 0 else run.count
+        run.links.append((creator, -1, root))
+        end = self._proc("end", "end", False)
+        end.steps += 1
+        run.steps.append(RawStep(end, end.steps, creator, "end", [(*_END, READ | SYNC, NO_SITE)], run.clock))
+        run.count += 1
 
     def _stop_when_done(self, future: asyncio.Future[Any]) -> None:
         if not future.cancelled() and isinstance(future.exception(), (SystemExit, KeyboardInterrupt)):
             return
         self._stopping = True
+        self.run.ended_by = self.run.index
 
     _stop_when_done.__module__ = "asyncio.base_events"  # folded in `reorder` like the stock loop's own
 
     def _round(self) -> None:
+        run = self.run
+        run.rounds += 1
         if self._threadsafe:
             self._take_threadsafe()
         ready = self._ready
+        if self._reorder and run.judging:
+            if not ready and not self._timers and not self._free:
+                self._nothing_ready()
+                return
+            handle = (
+                self._pick() if len(ready) + len(self._timers) + len(self._free) > 1 or not ready else ready.popleft()
+            )
+            if not handle._cancelled:
+                self._execute(handle)
+            if run.cancels is not None:
+                run.cancels.round_ends(self)
+            return
         if not ready or self._timers or self._free:
             self._deliver()
-        reorder = self._reorder
         for _ in range(len(ready)):
             if not ready:
                 break
-            if reorder and len(ready) + len(self._timers) + len(self._free) > 1:
-                handle = self._pick()
-            else:
-                handle = ready.popleft()
-            if handle._cancelled:
-                continue
-            self._execute(handle)
-            if reorder and self._stopping:
-                break
+            handle = ready.popleft()
+            if not handle._cancelled:
+                self._execute(handle)
+        if run.cancels is not None:
+            run.cancels.round_ends(self)
 
     def _execute(self, handle: Handle) -> None:
         run = self.run
         proc = handle.proc
-        if run.count >= run.model.max_steps + (0 if run.judging else 2_000):
-            raise LoopStopped("livelock", f"{run.count} steps were made and the program did not end")
+        index = run.count
+        if index >= self._max_steps and (run.judging or index >= self._max_steps + _UNJUDGED_STEPS):
+            raise LoopStopped("livelock", f"{index} steps were made and the program did not end")
         proc.steps += 1
         run.current = proc
-        run.index = run.count
-        run.count += 1
+        run.index = handle.ran = index
+        run.count = index + 1
+        cause, creator = handle.cause, handle.creator
+        links = run.links
+        rooted = creator < 0 or cause in _ROOTS
+        links.append((creator, proc.last, index if rooted else links[creator][2]))
+        proc.last = index
+        run.clock = proc.clock = clock = handle.clock
+        if clock[1] > run.now:
+            run.now = clock[1]
         if run.judging:
-            run.order.append((proc.key, handle.cause))
+            run.order.append((proc.key, cause))
+        guard.step_started = BY_COUNT
         recording = run.recording
-        guard.step_started = real_monotonic()
         if recording:
             recorder.begin_step(proc.number, proc.steps)
-            if type(handle.callback) in FOREIGN_CALLBACKS:
+            if cause in _CALLED and type(handle.callback) in FOREIGN_CALLBACKS:
                 before_callback(handle.callback, handle.args)
-        try:
-            handle.context.run(handle.callback, *handle.args)
-        except (SystemExit, KeyboardInterrupt, LoopStopped):
-            raise
-        except BaseException as error:
-            self._report(handle, error)
+        if recording and cause == "callback" and is_internal(handle.callback):
+            self._call_internal(handle)
+        else:
+            args = handle.args
+            try:  # `_call`, once more: the call itself would be noticed
+                if args:
+                    handle.context.run(handle.callback, *args)
+                else:
+                    handle.context.run(handle.callback)
+            except (SystemExit, KeyboardInterrupt, LoopStopped):
+                raise
+            except BaseException as error:
+                self._report(handle, error)
         if self._folded:
             self._call_folded()
+        if run.cancels is not None:
+            run.cancels.step_ended(self, handle)
         if recording:
-            step = RawStep(proc, proc.steps, handle.creator, handle.cause, recorder.end_step())
+            accesses = recorder.end_step()
+            if proc.is_task:
+                self._note_task(proc, accesses)
+            bound = handle.required() if handle.before or handle.joined or handle.after is not None else ()
+            step = RawStep(proc, proc.steps, creator, cause, accesses, clock, bound)
             run.steps.append(step)
             if run.detail and proc.is_task:
                 step.suspended = _position(proc)
+
+    def _note_task(self, proc: Proc, accesses: list[Any]) -> None:
+        """The step ended its task, or the task now waits for a future: accesses of (task or future, "done")."""
+        task = proc.ref() if proc.ref is not None else None
+        if task is None:
+            return
+        if task.done():
+            ended = proc.identity.ended
+            if not ended:
+                ended = proc.identity.ended = recorder.names.task(proc.key)
+            accesses.append((ended, "done", WRITE | SYNC, NO_SITE))
+            if proc.outermost and self._reorder:
+                accesses.append((*_END, READ | SYNC, NO_SITE))  # which others have died by now is judged
+            elif getattr(task, "_log_traceback", False):
+                accesses.append((*_END, COMMUTES | SYNC, NO_SITE))
+            return
+        awaited = getattr(task, "_fut_waiter", None)
+        if awaited is not None and (number := recorder.names.known(awaited)):
+            accesses.append((number, "done", BLOCKED | SYNC, NO_SITE))
 
     def _call_folded(self) -> None:
         """asyncio's own callbacks that the step scheduled, and those that they schedule, belong to it (`reorder`)."""
         folded = self._folded
         while folded:
             handle = folded.pop(0)
-            if not handle._cancelled:
+            if handle._cancelled:
+                continue
+            if self.run.recording:
+                self._call_internal(handle)
+            else:
                 self._call(handle)
+
+    def _call_internal(self, handle: Handle) -> None:
+        """One of asyncio's own callbacks on a future: what it decides is recorded; see `loop.joins`."""
+        fifo = not self._reorder
+        before = len(self._ready)
+        members, number = self._joins.note(handle.callback, handle.args, (*handle.joined, self.run.index), fifo)
+        self._joining = members
+        child = handle.args[0] if handle.args else None
+        unseen = getattr(child, "_log_traceback", False)
+        self._call(handle)
+        self._joining = []
+        if unseen and not getattr(child, "_log_traceback", False):
+            recorder.put((*_END, COMMUTES | SYNC, NO_SITE))  # its exception counts as retrieved from here on
+        if fifo and number and len(self._ready) > before:
+            self._joins.scheduled(number)
 
     def _call(self, handle: Handle) -> None:
         try:
@@ -188,12 +290,19 @@ class ControlledLoop(DeliveringLoop):
 
     def _report(self, handle: Handle, error: BaseException) -> None:
         message = f"Exception in callback {callback_name(handle.callback)}"
+        if self.run.recording:
+            recorder.put((*_END, COMMUTES | SYNC, NO_SITE))
         self.call_exception_handler({"message": message, "exception": error, "handle": handle})
 
     # ------------------------------------------------------------------ the rest of the loop's interface
 
     def time(self) -> float:
-        return self.run.now
+        """To asyncio itself causal time, so that a timeout's length is exact; to others what a clock shows."""
+        run = self.run
+        if sys._getframe(1).f_code.co_filename.startswith(_ASYNCIO):
+            return run.clock[1]
+        run.read_clock()
+        return run.now
 
     def stop(self) -> None:
         self._stopping = True
@@ -213,10 +322,10 @@ class ControlledLoop(DeliveringLoop):
         self._free.clear()
 
     def get_debug(self) -> bool:
-        return self._debug
+        return False  # debug mode reads real clocks and formats every handle
 
     def set_debug(self, enabled: bool) -> None:
-        self._debug = False  # debug mode reads real clocks and formats every handle
+        return None
 
     def get_exception_handler(self) -> Any:
         return self._exception_handler
@@ -260,7 +369,7 @@ class ControlledLoop(DeliveringLoop):
         What refuses to finish is closed.
         """
         self.run.judging = False
-        if self.run.detail and self.run.ended is None:
+        if self.run.recording and self.run.ended is None and self.unfinished():
             self._run_on()
         self.run.recording = False
         left = self.unfinished()
@@ -282,15 +391,23 @@ class ControlledLoop(DeliveringLoop):
         self._free.clear()
 
     def _run_on(self) -> None:
-        """Let what the main task left behind go on, recorded but not judged: an access that came too late is seen."""
-        left = self.unfinished()
-        if not left:
-            return
+        """Let what the main task left behind go on, recorded but not judged: an access that came too late is seen.
+
+        In stock order, for a limited number of steps; `Run.capped` tells that more would have followed.
+        """
+        run = self.run
         self._reorder = self._latency = False
-        try:
-            self.run_until_complete(asyncio.wait(left, timeout=_RUN_ON_S))
-        except LoopStopped:
-            return  # they wait for ever: nothing more is going to be seen
+        limit = run.count + _RUN_ON_STEPS
+
+        def go_on() -> None:
+            while self._ready or self._timers or self._free:
+                if run.count >= limit:
+                    run.capped = True
+                    return
+                self._round()
+
+        with contextlib.suppress(LoopStopped):  # they wait for ever: nothing more is to be seen
+            self._as_running(go_on)
 
     # ------------------------------------------------------------------ what is refused
 

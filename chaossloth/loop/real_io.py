@@ -25,6 +25,7 @@ _EVENTS = {
 }
 _active = False
 seen: set[str] = set()
+_NOTHING: frozenset[str] = frozenset()
 
 
 def start() -> None:
@@ -38,7 +39,7 @@ def stop() -> frozenset[str]:
     """End of the execution; what was seen."""
     global _active
     _active = False
-    return frozenset(seen)
+    return frozenset(seen) if seen else _NOTHING
 
 
 def audit(event: str, arguments: tuple[Any, ...]) -> None:

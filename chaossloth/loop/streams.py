@@ -60,7 +60,8 @@ class TaskStream(random.Random):
         self.drawn = 0
         self._key = task_key
         self._run_seed = seed
-        self._states = {}
+        if self._states:
+            self._states = {}
 
     def _next(self) -> int:
         key = self._key()
@@ -167,11 +168,13 @@ class Sources:
         if self._thread is not None:
             raise ToolError("the deterministic sources are already in use by another run")
         self._now, self._advance, self._clocks, self._seed = now, advance, clocks, seed
-        self.touched = set()
+        if self.touched:
+            self.touched = set()
         self._shared_drawn = 0
         self.stream.begin(seed, task_key)
         self.shared = random.Random(*self._import_seed) if self._import_seed is not None else None
-        self._seed_again()
+        if self._unseeded:
+            self._seed_again()
         self._thread = threading.get_ident()
 
     def leave(self) -> None:

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from chaossloth.loop.identity import callback as callback_identity
 from chaossloth.loop.run import Handle
 from chaossloth.loop.scheduling import SchedulingLoop, callback_name
 
@@ -105,10 +104,9 @@ class ThreadingLoop(SchedulingLoop):
             current = run.current
             assert current is not None
             handle.creator, handle.cause = run.index, "external"
-            current.callbacks += 1
-            handle.proc = self._proc(
-                callback_identity(current.key, current.callbacks), callback_name(handle.callback), False
-            )
+            run.anchors += 1
+            handle.clock = (run.anchors, run.now)
+            handle.proc = self._callback_proc(current, callback_name(handle.callback))
             self._ready.append(handle)
 
     def _other_threads(self) -> bool:

@@ -44,6 +44,7 @@ class Context:
         self.labels: tuple[Label, ...] = LABELS[: LABELS.index(options.needs) + 1]
         self.worker = Worker(Limits(options.step_limit_s, options.memory_mb << 20, max(60.0, options.budget_s * 3)))
         self.figures: dict[Label, dict[str, Any]] = {}
+        self.swept: dict[Label, dict[str, Any]] = {}  # of the cancellation sweep
         self.result = Investigation(
             version=VERSION,
             command=options.command,
@@ -58,6 +59,7 @@ class Context:
         self.analysed = {str(self.path): self.source}
         self.phase = 0
         self.unrepeatable = False
+        self.searching: Mapping[str, Any] | None = None  # the last that a search under way told of itself
         self.diagnosed: dict[str, Any] | None = None
         self.failing: Trace | None = None  # of the finding, and the texts of the files that it passes through
         self.sources: dict[str, str] = {}
@@ -131,5 +133,6 @@ class Context:
             "setup": options.setup,
             "calls": options.calls,
             "args": list(options.args),
+            "cancellation": options.cancel,
         }
         self._call("open", None, **self.located.to_json(), **spec)

@@ -19,6 +19,7 @@ from chaossloth.config import Options, command_line, shell_line
 from chaossloth.demo import DEMO_CLASS, DEMO_METHOD, demo_path
 from chaossloth.errors import ReplayDiverged, SubjectUnusable, UsageError
 from chaossloth.evidence import (
+    Cancellation,
     CriticalAccess,
     DeadlockReport,
     Finding,
@@ -44,6 +45,7 @@ __all__ = ["investigate"]
 FORCED_RUNS = 20
 _SEARCH_SHARE = 0.5  # of the budget, for all labels together
 _EXECUTIONS: Mapping[Label, int] = {"stock": 300, "latency": 300, "reorder": 1500}
+_SWEEP_FACTOR = 4  # executions of the sweep to those of a search: it has many placements
 _T = TypeVar("_T")
 
 
@@ -86,7 +88,8 @@ class _Investigator(Context):
         try:
             self._phases()
         except KeyboardInterrupt:
-            self._add(interrupted=True, notes=(*self.result.notes, "interrupted: what is reported was known by then"))
+            known = f"interrupted: what is reported was known by then{self._under_way()}"
+            self._add(interrupted=True, notes=(*self.result.notes, known))
             self._settle("interrupted")
         except SubjectUnusable as lost:
             self._lost(lost)
@@ -148,7 +151,7 @@ class _Investigator(Context):
 
     def _force(self) -> None:
         with self._phase(3):
-            share = _SEARCH_SHARE
+            share = _SEARCH_SHARE / 2 if self.options.cancel else _SEARCH_SHARE
             for position, label in enumerate(self.labels):
                 seconds = self._left(share / (len(self.labels) - position))
                 figures = self._search(label, _EXECUTIONS[label], seconds)
@@ -158,25 +161,77 @@ class _Investigator(Context):
                 if "outcome" in figures:
                     self._reproduced(figures, self._minimised())
                     break
+            if self.options.cancel:
+                self._sweep()
             self._judge_search()
+
+    def _sweep(self) -> None:
+        """Cancellations, where nothing fails without one."""
+        if any("outcome" in figures or "unsupported" in figures for figures in self.figures.values()):
+            self._note("no cancellation was tried: that is for programs in which nothing fails without one")
+            return
+        for position, label in enumerate(self.labels):
+            seconds = self._left(_SEARCH_SHARE / (len(self.labels) - position))
+            figures = self._swept(label, seconds)
+            if "unsupported" in figures:
+                return
+            if "outcome" in figures:
+                self._reproduced(figures, self._minimised())
+                return
+
+    def _swept(self, label: Label, seconds: float) -> dict[str, Any]:
+        executions = _EXECUTIONS[label] * _SWEEP_FACTOR
+
+        def progress(p: Mapping[str, Any]) -> None:
+            self.observer.progress(f"{label}, cancelling: {p['executions']} executions", p["executions"], executions)
+
+        figures = self._call(
+            "sweep",
+            progress,
+            label=label,
+            victims=self.options.victims,
+            double=self.options.double_cancel,
+            executions=executions,
+            seconds=seconds,
+            seed=self.options.seed,
+        )
+        self.swept[label] = figures
+        if not figures.get("cancellation", {"tasks": [""]})["tasks"]:
+            named = f"no task matches --victims {self.options.victims}" if self.options.victims else "no task to cancel"
+            self._note(f"{named}: nothing was cancelled")
+        return figures
 
     def _search(self, label: Label, executions: int, seconds: float) -> dict[str, Any]:
         def progress(p: Mapping[str, Any]) -> None:
-            self.observer.progress(
-                f"{p['label']}: {p['executions']} executions, {p['distinct']} inequivalent", p["executions"], executions
-            )
+            self.searching = p
+            said = f"{p['label']}: {p['executions']} executions, {p['distinct']} inequivalent"
+            if p.get("per_second"):
+                said += f", {p['per_second']:.0f}/s"
+            if p.get("share") is not None:
+                said += f", about {100 * p['share']:.0f} % covered"
+            self.observer.progress(said, p["executions"], executions)
 
         figures = self._call(
             "search", progress, label=label, executions=executions, seconds=seconds, seed=self.options.seed
         )
         self.figures[label] = figures
+        self.searching = None
         return figures
 
+    def _under_way(self) -> str:
+        """What the search that was cut off had done: its figures never arrived."""
+        p = self.searching
+        if p is None:
+            return ""
+        ended = f"{p['executions']} ended ({p['distinct']} inequivalent, {p['failures']} failed)"
+        return f"; the search under {p['label']} was cut off: of its executions {ended}, which are not counted"
+
     def _judge_search(self) -> None:
-        figures = list(self.figures.values())
+        figures = [*self.figures.values(), *self.swept.values()]
         if self.unrepeatable:
             figures[-1] = {**figures[-1], "repeatable": False}
-        self._add(verdict=verdicts.of_search(figures, self._calls(), self.result.natural))
+        finished = all(label in self.figures for label in self.labels)
+        self._add(verdict=verdicts.of_search(figures, self._calls(), self.result.natural, finished))
 
     def _calls(self) -> int | None:
         return self.result.target.calls if self.result.target.cls is not None else None
@@ -194,6 +249,10 @@ class _Investigator(Context):
         self.diagnosed = self._call("diagnose", seconds=max(2.0, self._left(0.3)), times=FORCED_RUNS)
         finding = self.found
         assert finding is not None
+        if self.diagnosed["kind"] == "cancellation":
+            self._finding(cancellations=decode(tuple[Cancellation, ...], self.diagnosed["cancellations"]))
+            self._confirm_on_stock()
+            return
         # Concurrent calls whose outcome no sequential order has are a race by definition: a sequential order passes.
         order_matters = finding.deadlock is not None or finding.failure == "not-serializable"
         if self.diagnosed["kind"] in ("always-fails", "random") and not order_matters:
@@ -233,6 +292,7 @@ class _Investigator(Context):
             forced={"controlled": forced, "stock": None},
             deadlock=decode(DeadlockReport, reduced["deadlock"]) if reduced["deadlock"] else None,
             where=outcome.where,
+            needs_cancellation=reduced["needs_cancellation"],
         )
 
     def _confirm_on_stock(self) -> None:
@@ -242,17 +302,19 @@ class _Investigator(Context):
             return
         self.observer.progress("forcing the order on the stock loop", None, None)
         stock = decode(Forced, self._call("force", times=FORCED_RUNS))
-        self._finding(forced={**finding.forced, "stock": stock})
+        self._finding(forced={**finding.forced, "stock": stock if stock.runs else None})
 
     def _liveness(self) -> None:
         with self._phase(4):
             cycles = decode(
-                tuple[tuple[LockOrderEdge, ...], ...], [c for f in self.figures.values() for c in f["lock_cycles"]]
+                tuple[tuple[LockOrderEdge, ...], ...],
+                [c for f in (*self.figures.values(), *self.swept.values()) for c in f["lock_cycles"]],
             )
             executions = sum(f["executions"] for f in self.figures.values())
             finding = self.found
             deadlocks = (finding.deadlock,) if finding is not None and finding.deadlock is not None else ()
             locks = max((f["locks"] for f in self.figures.values()), default=0)
+            executions += sum(f["executions"] for f in self.swept.values())
             self._add(liveness=Liveness(executions, deadlocks, tuple(dict.fromkeys(cycles)), locks))
 
     def _starvation(self) -> None:
@@ -275,9 +337,29 @@ class _Investigator(Context):
 
         failing = decode(Trace, answer["failing"])
         passing = decode(Trace, answer["passing"]) if answer["passing"] else None
+        if answer["kind"] == "cancellation":
+            self._explain_cancelled(finding, answer, failing, passing)
+            return
         pair = decode(tuple[CriticalAccess, ...], answer["pair"])
         self.failing, self.sources = failing, self._sources(failing)
         pattern, explanation = classify(pair, failing, self.sources, finding.deadlock)
+        self._finding(
+            pattern=pattern,
+            explanation=explanation,
+            critical_pair=pair,
+            pair_verified=answer["verified"],
+            trace={"failing": failing.steps, "passing": passing.steps if passing else ()},
+        )
+
+    def _explain_cancelled(
+        self, finding: Finding, answer: Mapping[str, Any], failing: Trace, passing: Trace | None
+    ) -> None:
+        from chaossloth.diagnose.cancelled import classify_cancelled
+
+        self.failing, self.sources = failing, self._sources(failing)
+        pattern, explanation, pair = classify_cancelled(
+            failing, passing, finding.cancellations, answer["seen"], finding.deadlock
+        )
         self._finding(
             pattern=pattern,
             explanation=explanation,
@@ -317,6 +399,9 @@ class _Investigator(Context):
         with self._phase(7):
             finding = self.found
             if finding is None or not self.options.repair:
+                return
+            if finding.needs_cancellation:
+                self._finding(no_repair_reason="repairs of what a cancellation breaks are not part of this version")
                 return
             loop = RepairLoop(
                 self.worker,
@@ -391,7 +476,8 @@ class _Investigator(Context):
         finding = self.found
         if self.result.outcome == "not-a-race":
             return
-        outcome, cause = verdicts.outcome_of(finding, self.result, self.figures, self.options.repair, bool(interrupted))
+        figures = [*self.figures.values(), *self.swept.values()]
+        outcome, cause = verdicts.outcome_of(finding, self.result, figures, self.options.repair, bool(interrupted))
         self._add(outcome=outcome, cause=cause)
         if interrupted and self.figures:
             self._judge_search()

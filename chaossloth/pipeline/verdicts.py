@@ -28,10 +28,17 @@ from chaossloth.evidence import (
 __all__ = ["of_search", "outcome_of", "starving", "timings"]
 
 
-def of_search(figures: Sequence[Mapping[str, Any]], calls: int | None, natural: Natural | None = None) -> Verdict:
-    """The verdict over one or several labels' searches (their JSON figures), in the order in which they were made."""
+def of_search(
+    figures: Sequence[Mapping[str, Any]], calls: int | None, natural: Natural | None = None, finished: bool = True
+) -> Verdict:
+    """The verdict over one or several labels' searches (their JSON figures), in the order in which they were made.
+
+    finished: False where labels that were asked for are missing, because the work was cut short before their end.
+    """
     made = [f for f in figures if f["executions"]]
-    executions = {str(f["label"]): int(f["executions"]) for f in made}
+    executions: dict[str, int] = {}
+    for f in made:  # a label may have been searched twice: without and with cancellations
+        executions[str(f["label"])] = executions.get(str(f["label"]), 0) + int(f["executions"])
     total = sum(executions.values())
     failures = sum(f["failures"] for f in made)
     unobservable = tuple(sorted({u for f in made for u in f["unobservable"]}))
@@ -40,17 +47,26 @@ def of_search(figures: Sequence[Mapping[str, Any]], calls: int | None, natural: 
     real_io = tuple(sorted({r for f in made for r in f["real_io"]}))
     refused = tuple(f["unsupported"] for f in figures if "unsupported" in f)
     word = _word(made, failures, unobservable, refused, natural)
+    if word == "proven" and not finished:
+        word = "bounded"
     floors = [f["pct"] for f in made if f["pct"]]
     return Verdict(
         word=word,
         bounds=_bounds(made, calls, (*real_io, *refused)),
         executions=total,
         executions_by_label=executions,
+        coverage=_coverage(made),
         distinct=max((f["distinct"] for f in made), default=None),
         failures=failures,
         unobservable=unobservable,
         pct_floor=floors[-1] if floors and not failures else None,
     )
+
+
+def _coverage(made: Sequence[Mapping[str, Any]]) -> float | None:
+    """Estimated share of the space, of the label of which least is known; None where one has no estimate."""
+    shares = [f["coverage"] for f in made]
+    return None if not shares or None in shares else min(shares)
 
 
 def _word(
@@ -68,17 +84,18 @@ def _word(
 
 
 def _bounds(made: Sequence[Mapping[str, Any]], calls: int | None, real_io: tuple[str, ...]) -> Bounds:
-    labels: tuple[Label, ...] = tuple(f["label"] for f in made)
+    labels: tuple[Label, ...] = tuple(dict.fromkeys(f["label"] for f in made))
+    swept = [f["bound"] for f in made if "bound" in f]
     draws = any(f["draws"] for f in made)
     stall_ms = max((f["stall_s"] for f in made), default=0.0) * 1000
     return Bounds(
         labels=labels,
         calls=calls,
         seeds=max((f["seeds"] for f in made), default=0),
-        durations=("drawn from seeds" if draws else "as written")
-        + f", the loop stalls at most {stall_ms:g} ms at a time",
+        durations=("drawn from seeds" if draws else "as written") + f", no step over {stall_ms:g} ms late",
         bypass_bound=made[-1]["bypass_bound"] if "reorder" in labels else None,
         max_steps=20_000 if made else 0,
+        cancellation=swept[-1] if swept else "none",
         strategies=tuple(dict.fromkeys(name for f in made for name in f["strategies"])),
         real_io=real_io,
     )
@@ -87,7 +104,7 @@ def _bounds(made: Sequence[Mapping[str, Any]], calls: int | None, real_io: tuple
 def outcome_of(
     finding: Finding | None,
     result: Investigation,
-    figures: Mapping[Label, Mapping[str, Any]],
+    figures: Sequence[Mapping[str, Any]],
     repair: bool,
     cut_short: bool,
 ) -> tuple[OutcomeWord, str]:
@@ -102,10 +119,10 @@ def outcome_of(
         return "no-repair", finding.no_repair_reason or "no candidate survived"
     if cut_short:
         return "inconclusive", "the work ended before the search did"
-    if any(f["failures"] for f in figures.values()):
+    if any(f["failures"] for f in figures):
         return "inconclusive", "a failure was seen that its own schedule does not show again"
     natural = result.natural
-    refused = [f["unsupported"] for f in figures.values() if "unsupported" in f]
+    refused = [f["unsupported"] for f in figures if "unsupported" in f]
     if natural is not None and natural.failures:
         first = natural.messages[0] if natural.messages else "a failure"
         return (
@@ -114,9 +131,9 @@ def outcome_of(
         )
     if refused:
         return "inconclusive", refused[0]
-    if not any(f["executions"] for f in figures.values()):
+    if not any(f["executions"] for f in figures):
         return "inconclusive", "nothing was executed"
-    if all(f["truncated"] == f["executions"] for f in figures.values()):
+    if all(f["truncated"] == f["executions"] for f in figures):
         return "inconclusive", "every execution met the step limit"
     return "clean", "nothing failed within the bounds"
 

@@ -170,7 +170,17 @@ def _found(inv: Investigation, finding: Finding) -> str:
         f"{count(finding.deviations, 'deviation')} from stock order",
         label,
     ]
-    return " · ".join([*parts, "needs a cancellation"] if finding.needs_cancellation else parts)
+    return " · ".join([*parts, _needed(finding)] if finding.needs_cancellation else parts)
+
+
+def _needed(finding: Finding) -> str:
+    if finding.cancellations and all(each.kind == "timeout" for each in finding.cancellations):
+        return "needs a timeout"
+    return (
+        "needs a cancellation"
+        if len(finding.cancellations) < 2
+        else f"needs {len(finding.cancellations)} cancellations"
+    )
 
 
 def _reproduced(finding: Finding) -> str:
@@ -178,6 +188,8 @@ def _reproduced(finding: Finding) -> str:
     parts = [_forced("controlled loop", controlled)]
     if stock is None and finding.label == "reorder":
         parts.append("stock loop not attempted: FIFO forbids this order")
+    elif stock is None and finding.needs_cancellation:
+        parts.append("stock loop not attempted: it would have to go on after the main task, or to fire a timeout early")
     else:
         parts.append(_forced("stock loop", stock))
     return " · ".join(parts)
@@ -195,7 +207,8 @@ def finding_words(finding: Finding, sources: Sources) -> str:
     if finding.deadlock is not None:
         return _title(finding)
     failure = failure_words(finding, sources)
-    return f"{_title(finding)} · {failure}" if finding.critical_pair else failure
+    known = finding.critical_pair or finding.cancellations
+    return f"{_title(finding)} · {failure}" if known else failure
 
 
 def failure_words(finding: Finding, sources: Sources) -> str:
@@ -266,6 +279,10 @@ def _title(finding: Finding) -> str:
     objects = list(dict.fromkeys(access.object for access in finding.critical_pair))
     if objects:
         return f"{pattern} of {' and '.join(objects)}"
+    if finding.cancellations:
+        last = finding.cancellations[-1]
+        verb = "times out" if last.kind == "timeout" else "is cancelled"
+        return f"{pattern}: {last.task} {verb} at {place(last.at)}"
     return f"{pattern}: no pair of accesses was found that decides the outcome"
 
 

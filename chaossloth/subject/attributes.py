@@ -42,6 +42,7 @@ __all__ = [
 R = recorder
 N = recorder.names
 IDS = recorder.names.ids
+PATHS = recorder.names.paths
 
 written_globals: set[tuple[str, str]] = set()  # (module, name) declared `global` where it is assigned
 imported_globals: set[tuple[str, str]] = set()  # (module, name) bound by an import
@@ -52,6 +53,7 @@ module_attribute_stores: set[str] = set()  # attribute names that instrumented c
 
 INSTANCE, METHOD, COMPUTED, SLOT, CLASS_VALUE, CACHED, DICT, UNSEEN = 1, 2, 3, 4, 5, 6, 7, 8
 _NEVER: dict[str, int] = {}
+_value = object.__getattribute__
 ATTRIBUTES: dict[type, dict[str, int] | None] = {}  # plain instances with a __dict__; None: see _OTHERS
 _OTHERS: dict[type, Callable[[Any, str, int, int], None] | None] = {}
 _FUNCTION_LIKE = (
@@ -89,8 +91,11 @@ def ga(o: Any, name: str, s: int) -> Any:
         if kind == 1:
             number = IDS.get(id(o)) or N.seen(o)
             R.put((number, name, 1, s))
-            v = o.__dict__.get(name)
-            if type(v) not in PLAIN:
+            try:
+                v = _value(o, name)  # not `o.__dict__`: that would make one for each object that has none yet
+            except AttributeError:
+                return o
+            if type(v) not in PLAIN and IDS.get(id(v)) not in PATHS:
                 N.reached(v, number, name)
         elif kind == 2:
             if name in o.__dict__:
@@ -103,7 +108,11 @@ def ga(o: Any, name: str, s: int) -> Any:
 def sa(o: Any, name: str, s: int) -> Any:
     """Before `o.name = ...`."""
     if R.enabled:
-        store(o, name, s, WRITE)
+        kinds = ATTRIBUTES.get(type(o))
+        if kinds and kinds.get(name) == 1:
+            R.put((IDS.get(id(o)) or N.seen(o), name, 2, s))
+        else:
+            store(o, name, s, WRITE)
     elif isinstance(o, type):
         forget_types()
     return o

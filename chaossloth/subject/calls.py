@@ -49,7 +49,7 @@ from chaossloth.subject.running import (
 )
 from chaossloth.subject.sharpening import ending, ends_alike, largest_number, with_number
 
-__all__ = ["CallSpec", "ConcurrentCalls", "Observed"]
+__all__ = ["CallSpec", "ConcurrentCalls", "Observed", "without_result"]
 
 _SETTLE_S = 0.05
 _CONSTRUCTOR_TRIES = 6
@@ -61,11 +61,13 @@ _REMEDY_SETUP = "give a prepared object with --setup module:function"
 
 @dataclass(frozen=True, slots=True)
 class CallSpec:
-    """What the user said about concurrent calls. args: Python literals; setup: "module:function"."""
+    """What the user said about concurrent calls. args: Python literals; setup: "module:function"; cancellation: calls
+    will be cancelled, so what the others do without one of them is to be known."""
 
     calls: int = 2
     args: tuple[str, ...] = ()
     setup: str | None = None
+    cancellation: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +101,12 @@ class ConcurrentCalls:
         self.labels = _labels(spec.calls)
         self.methods = tuple(methods[i % len(methods)] for i in range(spec.calls))
         self.serial: SerialOutcomes | None = None
+        self.without: dict[str, SerialOutcomes] = {}  # label of a cancelled call -> what is allowed then
         self.notes: list[str] = []
         self.opaque: set[str] = set()  # state of the object that the oracle cannot look at
         self._setup = spec.setup
+        self._cancellation = spec.cancellation
+        self._sequential_runs: list[list[_SerialRun]] = []  # per order, one for each seed
         self._given = parse_literals(spec.args)
         self._constructor: Arguments = Arguments()
         self._arguments: tuple[Arguments, ...] = ()
@@ -126,14 +131,14 @@ class ConcurrentCalls:
         await let_ready_run()
         return self._observe(owner, results)
 
-    async def _sequential(self, order: Sequence[int]) -> _SerialRun:
-        """One sequential order."""
+    async def _sequential(self, order: Sequence[int], missing: int | None = None) -> _SerialRun:
+        """One sequential order. missing: a call that is not made."""
         before = asyncio.all_tasks()
         owner = await self._make_object()
         results = await self._one_after_another(owner, order)
         settled = await settle(before, timeout=_SETTLE_S)
         await let_ready_run()
-        renamings, _ = relabellings(self._groups())
+        renamings, _ = relabellings(self._groups(missing))
         flats = []
         for renaming in renamings:
             moved = [results[renaming.index(i)] for i in range(len(results))]
@@ -204,9 +209,10 @@ class ConcurrentCalls:
         """ "(1, 'x')" for each call."""
         return tuple(f"({a.text}{',' if len(a.positional) == 1 and not a.named else ''})" for a in self._arguments)
 
-    def _groups(self) -> list[int]:
+    def _groups(self, apart: int | None = None) -> list[int]:
+        """Equal numbers for equal calls; the call `apart` is like no other."""
         keys = [(m, a.text) for m, a in zip(self.methods, self._arguments, strict=True)]
-        return [keys.index(key) for key in keys]
+        return [-1 if index == apart else keys.index(key) for index, key in enumerate(keys)]
 
     def prepare(self, run: Runner) -> None:
         """Choose the arguments (once), then execute the sequential orders, each with two seeds; all on fresh modules.
@@ -218,6 +224,8 @@ class ConcurrentCalls:
             self._choose_arguments(run)
             self._sharpen(run)
         self.serial = self._run_orders(run)
+        if self._cancellation:
+            self.without = {label: self._run_without(run, index) for index, label in enumerate(self.labels)}
         self.source.reload()
         self._take_notes(self.serial)
 
@@ -266,6 +274,7 @@ class ConcurrentCalls:
         serial = SerialOutcomes(complete and all_names, call_labels=self.labels)
         self._settles = True
         self._blocked = []
+        self._sequential_runs = []
         failed: list[Raised] = []
         seeds = _SEEDS + _MORE_SEEDS
         for order in orders:
@@ -277,8 +286,8 @@ class ConcurrentCalls:
             if len(runs) < len(seeds):
                 continue  # blocked: a sequential order that never ends has no outcome
             seeds = _SEEDS
-            for other in runs[1:]:
-                serial.add(runs[0][0], other[0], (*runs[0][1], *other[1]))
+            self._sequential_runs.append(runs)
+            _add_runs(serial, runs)
             serial.orders += 1
             self._settles = self._settles and all(r[2] for r in runs)
             failed += runs[0][1]
@@ -288,14 +297,32 @@ class ConcurrentCalls:
             self._refuse_failing(failed[0])
         return serial
 
-    def _run_order(self, run: Runner, order: Sequence[int], seed: int) -> _SerialRun | None:
+    def _run_without(self, run: Runner, index: int) -> SerialOutcomes:
+        """What is allowed where call `index` is cancelled: its effects as a whole, or none; its result says nothing."""
+        label, others = self.labels[index], [i for i in range(len(self.labels)) if i != index]
+        groups = self._groups(index)
+        orders, complete = sequential_orders([groups[i] for i in others])
+        assert self.serial is not None
+        serial = SerialOutcomes(complete and self.serial.complete, call_labels=self.labels)
+        for runs in self._sequential_runs:
+            _add_runs(serial, [_without_result(each, label) for each in runs])
+        for order in orders:
+            made = [self._run_order(run, [others[i] for i in order], seed, index) for seed in _SEEDS]
+            known = [_without_result(each, label) for each in made if each is not None]
+            if len(known) == len(made):
+                _add_runs(serial, known)
+        serial.orders = len(orders) + self.serial.orders
+        return serial
+
+    def _run_order(self, run: Runner, order: Sequence[int], seed: int, missing: int | None = None) -> _SerialRun | None:
         try:
-            result: _SerialRun = run(self._sequential(order), seed)
+            result: _SerialRun = run(self._sequential(order, missing), seed)
         except (MemoryError, ChaosSlothError):
             raise
         except BaseException as error:  # the subject may raise anything, and a run alone may never end
             calls = ", ".join(f"{self.methods[i]}({self._arguments[i].text})" for i in order)
-            self._blocked.append(f"({calls}): {shown_error(error)}")
+            if missing is None:
+                self._blocked.append(f"({calls}): {shown_error(error)}")
             return None
         return result
 
@@ -446,6 +473,22 @@ class ConcurrentCalls:
             f"no value found for {listed} that {name} accepts: {shown_error(error)}; "
             f"{_remedy_args(len(names))}{_REMEDY_SETUP}"
         )
+
+
+def _add_runs(serial: SerialOutcomes, runs: Sequence[_SerialRun]) -> None:
+    """Runs of one order with different seeds."""
+    for other in runs[1:]:
+        serial.add(runs[0][0], other[0], (*runs[0][1], *other[1]))
+
+
+def without_result(flat: Flat, label: str) -> Flat:
+    """The outcome without the result of one call."""
+    return {path: leaf for path, leaf in flat.items() if path[0] != f"result of {label}"}
+
+
+def _without_result(run: _SerialRun, label: str) -> _SerialRun:
+    flats, raised, settled = run
+    return [without_result(flat, label) for flat in flats], tuple(r for r in raised if r.label != label), settled
 
 
 def _remedy_args(count: int) -> str:

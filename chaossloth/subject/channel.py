@@ -29,17 +29,19 @@ import traceback
 from collections.abc import Callable, Mapping
 from time import monotonic, sleep
 from types import FrameType, TracebackType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from chaossloth.errors import ReplayDiverged, SubjectUnusable, ToolError, UsageError
 from chaossloth.evidence import as_json
 
 __all__ = [
+    "BY_COUNT",
     "EXIT_CHANNEL_LOST",
     "EXIT_FATAL",
     "EXIT_FORKED",
     "FDS_VARIABLE",
     "Channel",
+    "Counting",
     "StepGuard",
     "die_of_memory",
     "guard",
@@ -64,10 +66,21 @@ _TOOL_DIRECTORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + 
 Handler = Callable[..., Any]
 
 
+BY_COUNT = -1.0
+
+
+class Counting(Protocol):
+    """count: steps begun."""
+
+    count: int
+
+
 class StepGuard:
     """Where the loops say that a step of the subject runs, and since when.
 
-    Loops write `step_started = monotonic()` before a step and `None` after it (or call `begin` and `end`).
+    Loops write `step_started = monotonic()` before a step and `None` after it (or call `begin` and `end`). A loop that
+    counts its steps tells by `steps_of` who counts, and writes BY_COUNT: while that count stands still, one step runs.
+    This spares it a look at the clock per step; the watchdog notices a step up to one poll later.
     limit_s:    longest step in seconds; None: no limit (a debugger).
     extra_s:    added to the limit of the present step (imports take longer than steps).
     is_subject: which file names belong to the subject; the first such frame names the line.
@@ -81,6 +94,24 @@ class StepGuard:
         self.is_subject: Callable[[str], bool] | None = None
         self.thread = threading.main_thread().ident
         self.serving = False  # a request is being worked on
+        self._counter: Counting | None = None
+        self._looked: tuple[Counting | None, int] = (None, 0)
+        self._standing_since = 0.0
+
+    def steps_of(self, counter: Counting | None) -> None:
+        """From now on `counter` counts the steps; None: no step runs any more."""
+        self._counter = counter
+        self.step_started = None
+
+    def running_since(self) -> float | None:
+        """Monotonic seconds since which the present step runs, as far as is known; None when none does."""
+        started, counter = self.step_started, self._counter
+        if started is not BY_COUNT or counter is None:
+            return started if started is not BY_COUNT else None
+        looked = (counter, counter.count)
+        if self._looked[0] is not counter or self._looked[1] != looked[1]:
+            self._looked, self._standing_since = looked, monotonic()
+        return self._standing_since
 
     def begin(self, extra_s: float = 0.0, what: str = "a step") -> None:
         """A step starts in this thread."""
@@ -311,11 +342,11 @@ def _watch(channel: Channel) -> None:
             faulthandler.cancel_dump_traceback_later()
             continue
         _arm(channel)
-        started, limit = guard.step_started, guard.limit_s
+        started, limit = guard.running_since(), guard.limit_s
         if started is None or limit is None or monotonic() - started < limit + guard.extra_s:
             continue
         place = _place_of(_frames(sys._current_frames().get(guard.thread or 0)))
-        if guard.step_started == started:
+        if guard.running_since() == started:
             channel.send({"fatal": "step-never-ended", "limit_s": limit + guard.extra_s, "what": guard.what, **place})
             os._exit(EXIT_FATAL)
 

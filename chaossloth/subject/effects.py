@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import random
 import sys
 import types
@@ -14,6 +15,7 @@ from typing import Any
 from chaossloth.subject import containers as c
 from chaossloth.subject.attributes import ATTRIBUTES, alias_class, ga, store
 from chaossloth.subject.callables import GETTERS, getter, handed, is_callable_object, note_callbacks, site_of
+from chaossloth.subject.cancelling import note_cancel
 from chaossloth.subject.container_methods import METHODS, method
 from chaossloth.subject.following import arguments, follow
 from chaossloth.subject.foreign import BUILTIN_METHODS, FUTURES, PLAIN, effect_of, is_ours, nature_of
@@ -136,9 +138,7 @@ _FUTURE_OPERATIONS = {
     "exception": READ,
     "cancelled": READ,
     "add_done_callback": READ,
-    "cancelling": READ,
-    "cancel": WRITE,
-    "uncancel": WRITE,
+    "remove_done_callback": READ,
     "set_result": WRITE,
     "set_exception": WRITE,
 }
@@ -173,6 +173,10 @@ def _future_call(o: Any, name: str, a: tuple[Any, ...], s: int) -> None:
     if mode is not None:
         R.put((IDS.get(id(o)) or N.seen(o), "done", mode | SYNC, s))
         note_callbacks(a, s)
+    elif name == "cancel":
+        note_cancel(R, o)
+    elif name in ("cancelling", "uncancel"):
+        R.put((IDS.get(id(o)) or N.seen(o), "cancel", (READ if name == "cancelling" else UPDATE) | SYNC, s))
     elif name in ("set_name", "get_name"):
         R.put((IDS.get(id(o)) or N.seen(o), "name", WRITE if name == "set_name" else READ, s))
 
@@ -331,6 +335,12 @@ def _evaluated(a: tuple[Any, ...], s: int) -> None:
     R.not_seen("code run by eval or exec", s)
 
 
+def _collected(a: tuple[Any, ...], s: int) -> None:
+    """What the collector finds is what nobody holds, the recorder neither; names that it held are made anew."""
+    N.release()
+    R.not_seen("objects that a garbage collection of the subject's ends", s)
+
+
 def _length(a: tuple[Any, ...], s: int) -> None:
     if a:
         tr(a[0], s)
@@ -363,6 +373,7 @@ _SPECIAL: dict[Any, Callable[[tuple[Any, ...], int], None]] = {
     vars: _vars,
     eval: _evaluated,
     exec: _evaluated,
+    gc.collect: _collected,
     len: _length,
     next: _next,
     anext: _anext,

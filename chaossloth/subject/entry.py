@@ -9,12 +9,12 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from chaossloth.errors import ToolError, UsageError
 from chaossloth.evidence import Failure, Outcome
-from chaossloth.subject.calls import CallSpec, ConcurrentCalls, Observed
+from chaossloth.subject.calls import CallSpec, ConcurrentCalls, Observed, without_result
 from chaossloth.subject.locate import Choice
 from chaossloth.subject.oracle import SerialOutcomes
 from chaossloth.subject.running import (
@@ -91,7 +91,27 @@ class Program:
             if self.serial is None:
                 raise ToolError("outcomes of concurrent calls are judged after prepare()")
             return self.serial.judge(result.flat, result.raised)
-        return Outcome(ok=True)
+        return _FINE
+
+    def judge_cancelled(self, result: Any, cancelled: frozenset[str]) -> Outcome:
+        """How an execution of "calls" ended in which the calls labelled `cancelled` were cancelled.
+
+        One that ended by that may have taken effect or not; one that ended otherwise is a call like the others.
+        """
+        if not isinstance(result, Observed) or self.calls is None:
+            return self.judge(result, None)
+        gone = [r.label for r in result.raised if r.label in cancelled and r.type in ("CancelledError", "TimeoutError")]
+        allowed = self.calls.without.get(gone[0]) if len(gone) == 1 else None
+        if allowed is None:
+            return self.judge(result, None)
+        rest = tuple(r for r in result.raised if r.label not in gone)
+        outcome = allowed.judge(without_result(result.flat, gone[0]), rest)
+        if outcome.ok:
+            return outcome
+        return replace(outcome, message=f"with call {gone[0]} cancelled, {outcome.message}")
+
+
+_FINE = Outcome(ok=True)  # immutable, one for all
 
 
 # --- judging exceptions ----------------------------------------------------------------------------------------

@@ -14,11 +14,13 @@ let go at the end of the step in which the subject dropped its last reference.
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import sys
 import types
 import weakref
 from collections.abc import Hashable
+from functools import partial
 from typing import Any
 
 __all__ = ["Names", "OTHERS_EVERY_STEP"]
@@ -30,17 +32,12 @@ Key = Hashable
 Identity = tuple[Any, ...]
 
 
-class _Ref(weakref.ref[Any]):
-    """A weak reference that knows the address of what it referred to."""
-
-    __slots__ = ("address",)
-    address: int
-
-
 class Names:
     """Addresses to identities, and identities to what a person should read.
 
     ids: address -> identity number (1, 2, ...); read directly by the hooks.
+    proc, ordinal, made, met: the running step, and how many objects it has named as created and as seen so far.
+    young, old: addresses of held objects, those of this step and those of earlier ones.
     paths: identity number -> (parent number, key) on which it was first reached in this run, for display.
     inside: identity number of an object whose code cannot be seen -> those of the objects that were given to it.
     watched: identity numbers of the weak references and weak containers that are looked at when steps end.
@@ -61,15 +58,16 @@ class Names:
         self._addresses: dict[int, int] = {}
         self._variables: dict[tuple[int, str], int] = {}
         self._numbers: dict[Identity, int] = {}
-        self._refs: dict[int, _Ref] = {}
+        self._refs: dict[int, weakref.ref[Any]] = {}
+        self._forget = self.ids.pop
         self._held: dict[int, Any] = {}
-        self._young: list[int] = []
-        self._old: list[int] = []
+        self.young: list[int] = []
+        self.old: list[int] = []
         self._sweeps = 0
-        self._proc = 0
-        self._ordinal = 0
-        self._created = 0
-        self._seen = 0
+        self.proc = 0
+        self.ordinal = 0
+        self.made = 0
+        self.met = 0
 
     # -- runs and steps
 
@@ -79,22 +77,22 @@ class Names:
             table.clear()
         self.inside.clear()
         self.watched.clear()
-        self._young.clear()
-        self._old.clear()
+        self.young.clear()
+        self.old.clear()
         self.begin_step(0, 0)
 
     def begin_step(self, proc: int, ordinal: int) -> None:
-        self._proc, self._ordinal, self._created, self._seen = proc, ordinal, 0, 0
+        self.proc, self.ordinal, self.made, self.met = proc, ordinal, 0, 0
 
     def end_step(self) -> None:
         """Let go of held objects that nobody else refers to any more."""
-        if self._young:
-            self._old.extend(self._sweep(self._young))
-            self._young.clear()
+        if self.young:
+            self.old.extend(self._sweep(self.young))
+            self.young.clear()
         self._sweeps += 1
-        if self._old and self._sweeps * OTHERS_EVERY_STEP >= len(self._old):
+        if self.old and self._sweeps * OTHERS_EVERY_STEP >= len(self.old):
             self._sweeps = 0
-            self._old = self._sweep(self._old)
+            self.old = self._sweep(self.old)
 
     def _sweep(self, addresses: list[int]) -> list[int]:
         held, alive = self._held, []
@@ -122,8 +120,8 @@ class Names:
             self.cells.pop(address, None)
         self._held.clear()
         self._variables.clear()
-        self._young.clear()
-        self._old.clear()
+        self.young.clear()
+        self.old.clear()
 
     # -- naming
 
@@ -132,8 +130,10 @@ class Names:
         known = self.ids.get(id(o))
         if known is not None:
             return known
-        self._created += 1
-        return self._enter(o, self.number((self._proc, self._ordinal, self._created, "new")))
+        if isinstance(o, asyncio.Task):
+            return self.seen(o)
+        self.made += 1
+        return self._enter(o, self.number((self.proc, self.ordinal, self.made, "new")))
 
     def reached(self, o: Any, parent: int, key: Key) -> int:
         """The identity of `o`, found at `key` of `parent`; the path also becomes its display name if it has none."""
@@ -157,9 +157,17 @@ class Names:
             return self.ids[id(o)]
         symbol = self._symbol(o)
         if symbol is None:
-            self._seen += 1
-            symbol = (self._proc, self._ordinal, self._seen, "seen")
+            self.met += 1
+            symbol = (self.proc, self.ordinal, self.met, "seen")
         return self._enter(o, self.number(symbol))
+
+    def task(self, key: str) -> int:
+        """The identity of the task whose place in the tree of creators is `key` (see `chaossloth.loop.identity`)."""
+        return self.number(("task", key))
+
+    def known(self, o: Any) -> int:
+        """The identity of a future or task; 0 for one that the subject has not met."""
+        return self.ids.get(id(o)) or (self.seen(o) if isinstance(o, asyncio.Task) else 0)
 
     def fix(self, o: Any, identity: Identity) -> None:
         """Give `o`, which exists before any run, its identity for all runs (a mutable default of a parameter)."""
@@ -184,8 +192,8 @@ class Names:
 
     def environment(self, function: str, names: tuple[str, ...], cells: tuple[types.CellType, ...]) -> None:
         """Name the closure variables of one activation of `function`."""
-        self._created += 1
-        number = self.number((self._proc, self._ordinal, self._created, "env"))
+        self.made += 1
+        number = self.number((self.proc, self.ordinal, self.made, "env"))
         self._labels[number] = function
         for name, cell in zip(names, cells, strict=True):
             self.cells[id(cell)] = (number, name)
@@ -210,9 +218,8 @@ class Names:
         self.ids[address] = number
         self._addresses[number] = address
         self.types[number] = type(o)
-        if type(o).__weakrefoffset__:
-            ref = self._refs[address] = _Ref(o, self._gone)
-            ref.address = address
+        if type(o).__weakrefoffset__:  # when it dies, C code alone takes its address out of `ids`
+            self._refs[address] = weakref.ref(o, partial(self._forget, address))
         else:  # lists, dicts, instances with __slots__, most iterators
             self._hold(o)
         return number
@@ -221,12 +228,7 @@ class Names:
         address = id(o)
         if address not in self._held:
             self._held[address] = o
-            self._young.append(address)
-
-    def _gone(self, ref: weakref.ref[Any]) -> None:
-        assert isinstance(ref, _Ref)
-        self._refs.pop(ref.address, None)
-        self.ids.pop(ref.address, None)
+            self.young.append(address)
 
     # -- reading
 
@@ -235,8 +237,10 @@ class Names:
         address = self._addresses.get(number, 0)
         if self.ids.get(address) != number:
             return None
-        ref = self._refs.get(address)
-        return ref() if ref is not None else self._held.get(address)
+        if address in self._held:
+            return self._held[address]
+        ref = self._refs.get(address)  # a dead one may be left of what was there before
+        return ref() if ref is not None else None
 
     def variable(self, number: int, name: str) -> types.CellType | None:
         return self._held.get(self._variables.get((number, name), 0))
@@ -266,6 +270,8 @@ class Names:
             return self._labels[number]
         if identity[0] in ("module", "file"):
             return str(identity[1])
+        if identity[0] == "task":
+            return f"task {identity[1]}"
         if identity[0] in ("class", "function"):
             return str(identity[2]).rpartition(".")[2]
         if identity[0] == "default":
@@ -300,7 +306,14 @@ def _symbol(o: Any) -> Identity | None:
         return ("function", o.__module__, o.__qualname__)
     if isinstance(o, types.ModuleType):
         return ("module", o.__name__)
+    if isinstance(o, asyncio.Task):
+        place = getattr(o.get_loop(), "proc_of", _no_place)(o)
+        return ("task", place.key) if place is not None else None
     return None
+
+
+def _no_place(task: Any) -> None:
+    """Another loop's task: it is named by who meets it."""
 
 
 def _outlives(identity: Identity, persistent: set[int]) -> bool:

@@ -7,12 +7,13 @@ waiters' futures and through them their tasks, and a task that the subject let g
 
 Accesses are reported in the step in which they take effect, to the part of the primitive's state that they touch:
 
-    Lock, Semaphore   queue: order of the waiters; free: permits. `acquire` updates queue and reads free when it asks,
-                      updates free when it gets; `release` updates free; a cancelled `acquire` updates both.
-    Event             flag.              Condition   waiters (its own lock: "lock.free", "lock.queue").
+    Lock, Semaphore   queue: order of the waiters; free: permits. `acquire` updates queue when it asks and free when it
+                      gets; `release` updates free; a cancelled `acquire` updates both.
+    Event             flag; clear.       Condition   waiters (its own lock: "lock.free", "lock.queue").
     Queue             items, getters, putters, unfinished.      Barrier   count, and "cond.*" for its own condition.
 
-A blocked operation reads what blocks it, a release updates it. A primitive's own parts (a condition's lock, a queue's
+A blocked operation has mode "blocked" on what it waits for (`chaossloth.explore.happens_before` says what that means):
+the wake-up is ordered by who makes it anyway. A primitive's own parts (a condition's lock, a queue's
 "finished" event) are reported as keys of the whole, because only the whole has an identity that the subject knows.
 Queue contents are data too: `empty()` followed by `get_nowait()` is a check and an act; the checks that `get` and
 `put` make themselves are repeated after every wake-up and only order.
@@ -29,13 +30,14 @@ import re
 import sys
 import sysconfig
 import weakref
-from asyncio import events, locks, queues
-from collections.abc import Callable, Iterator
+from asyncio import events, locks, queues, taskgroups, tasks, timeouts
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any, Protocol
 
 from chaossloth.evidence import Frame, LockOrderEdge, Mode
+from chaossloth.subject.cancelling import note_cancel
 
 __all__ = [
     "LOOP_BOUNDARY",
@@ -50,7 +52,7 @@ __all__ = [
 ]
 
 Task = asyncio.Task[Any]
-Effects = tuple[tuple[str, Mode], ...]
+Effects = tuple[tuple[str, str], ...]
 Position = tuple[CodeType, int]
 Part = tuple[str, str, bool]  # attribute, prefix of its keys, does the whole speak for it (Resource.hidden)
 
@@ -65,8 +67,10 @@ LOOP_BOUNDARY = events.Handle._run.__code__
 class AccessRecorder(Protocol):
     """What the watch reports to; see `chaossloth.subject.record`."""
 
-    def add_sync(self, obj: Any, key: Any, mode: Mode) -> None: ...
-    def add(self, obj: Any, key: Any, mode: Mode) -> None: ...
+    def add_effects(self, obj: Any, effects: Effects, prefix: str = "") -> None: ...
+    def add_sync(self, obj: Any, key: Any, mode: str) -> None: ...
+    def add(self, obj: Any, key: Any, mode: str) -> None: ...
+    def add_waiter(self, task: Any) -> None: ...
     def name_of(self, obj: Any) -> str | None: ...
 
 
@@ -115,6 +119,24 @@ class Wait:
     operation: str
     at: Position | None
     run: int
+    queued: bool = False
+
+
+_FREE_NOW: Effects = (("queue", "update"), ("free", "update"))
+_QUEUED: Effects = (("queue", "update"), ("free", "blocked"))
+_RELEASE: Effects = (("free", "update"), ("queue", "blocked"))
+
+
+def _is_free(lock: Any) -> bool:
+    """Whether `acquire` of a lock or semaphore would return at once."""
+    waiting = any(not waiter.cancelled() for waiter in lock._waiters or ())
+    held = lock._locked if isinstance(lock, locks.Lock) else lock._value == 0  # type: ignore[attr-defined]
+    return not waiting and not held
+
+
+_GOT: Effects = (("free", "update"),)
+_GIVEN_UP: Effects = (("queue", "update"), ("free", "update"))
+_NOT_RELEASED: Effects = (("free", "read"),)
 
 
 def _outside_libraries(filename: str) -> bool:
@@ -221,8 +243,16 @@ class PrimitiveWatch:
         owner = self._owners.get(id(task))
         return tuple(owner.held) if owner is not None and owner.ref() is task else ()
 
+    def abandoned(self) -> list[tuple[str, str, Frame | None]]:
+        """Permits whose owner has ended without giving them back: (its name, the primitive's label, where taken)."""
+        permits = [permit for resource in self._resources.values() for permit in resource.permits]
+        ended = [p for p in permits if (task := p.owner.ref()) is None or task.done()]
+        return [(self.owner_name(p.owner), self.label(p.resource), as_frame(p.at)) for p in ended]
+
     def lock_order(self) -> tuple[LockOrderEdge, ...]:
         """Edges (first held, second asked for) of this run, among locks and semaphores of value 1."""
+        if not self._edges:
+            return ()
         involved = {
             r: None for first, wait, gates in self._edges.values() for r in (first.resource, wait.resource, *gates)
         }
@@ -267,7 +297,7 @@ class PrimitiveWatch:
 
     def created(self, obj: Any, parts: tuple[Part, ...], hidden: bool) -> None:
         """A primitive was constructed; `parts` are the primitives that it made for itself."""
-        resource = self._resources[id(obj)] = self._new_resource(obj, self.position(), born=True)
+        resource = self._resources[id(obj)] = self._new_resource(obj, self.position(3), born=True)
         resource.hidden = hidden  # a queue uses its event before its own constructor has ended
         for attribute, prefix, hidden in parts:
             self._adopt(obj, getattr(obj, attribute), prefix, hidden)
@@ -288,28 +318,37 @@ class PrimitiveWatch:
         resource, prefix = self._resource(obj), ""
         if resource.hidden and not resource.prefix:
             return
+        if resource.part_of is None:
+            recorder.add_effects(obj, effects)
+            return
         while resource.part_of is not None and (whole := resource.part_of()) is not None:
             obj, prefix, resource = whole, resource.prefix + prefix, self._resource(whole)
-        for key, mode in effects:
-            recorder.add_sync(obj, prefix + key, mode)
+        recorder.add_effects(obj, effects, prefix)
 
     def touch_items(self, queue: Any, mode: Mode) -> None:
         """Report an access to a queue's contents as data."""
         if self.recorder is not None:
             self.recorder.add(queue, "items", mode)
 
-    def begin(self, obj: Any, operation: str, effects: Effects) -> Wait:
-        """The current task asks for an operation that may suspend it."""
+    def looked_at(self, future: Any) -> None:
+        """The subject, or asyncio for it, reads whether `future` is done."""
+        if self.recorder is not None:
+            self.recorder.add_sync(future, "done", "read")
+
+    def begin(self, obj: Any, operation: str, effects: Effects, depth: int = 3) -> Wait:
+        """The current task asks for an operation that may suspend it. depth: see `position`."""
         self.touch(obj, effects)
         owner = self._current_owner()
-        wait = Wait(owner, self._resource(obj), operation, self.position(), self._run)
+        wait = Wait(owner, self._resource(obj), operation, self.position(depth), self._run)
         if owner is not None and not wait.resource.hidden:
             owner.waits.append(wait)
         return wait
 
     def begin_acquire(self, obj: Any) -> Wait:
         """As `begin`, and note the order of locks."""
-        wait = self.begin(obj, "acquire", (("queue", "update"), ("free", "read")))
+        free = _is_free(obj)
+        wait = self.begin(obj, "acquire", _FREE_NOW if free else _QUEUED, 4)
+        wait.queued = not free
         owner, resource = wait.owner, wait.resource
         if resource.hidden:
             return wait
@@ -323,8 +362,11 @@ class PrimitiveWatch:
         if wait.run != self._run:
             return False
         owner = wait.owner
-        if owner is not None and wait in owner.waits:
-            owner.waits.remove(wait)
+        if owner is not None and owner.waits:
+            if owner.waits[-1] is wait:
+                owner.waits.pop()
+            elif wait in owner.waits:
+                owner.waits.remove(wait)
         obj = wait.resource.ref()
         if effects and obj is not None:
             self.touch(obj, effects)
@@ -332,7 +374,7 @@ class PrimitiveWatch:
 
     def acquired(self, wait: Wait) -> None:
         """The task got its permit."""
-        if self.end(wait, (("free", "update"),)) and wait.owner is not None and not wait.resource.hidden:
+        if self.end(wait, _GOT if wait.queued else ()) and wait.owner is not None and not wait.resource.hidden:
             permit = Permit(wait.owner, wait.resource, wait.at)
             wait.resource.permits.append(permit)
             wait.owner.held.append(permit)
@@ -342,14 +384,20 @@ class PrimitiveWatch:
         permits = self._resource(obj).permits
         if not permits:
             return
-        owner = self._current_owner()
-        permit = next((each for each in reversed(permits) if each.owner is owner), permits[0])
-        permits.remove(permit)
+        if len(permits) == 1:
+            permit = permits.pop()
+        else:
+            owner = self._current_owner()
+            permit = next((each for each in reversed(permits) if each.owner is owner), permits[0])
+            permits.remove(permit)
         permit.owner.held.remove(permit)
 
-    def position(self) -> Position | None:
-        """Innermost subject frame of the running task, or None; ends where the loop begins."""
-        frame: FrameType | None = sys._getframe(2)
+    def position(self, depth: int = 2) -> Position | None:
+        """Innermost subject frame of the running task, or None; ends where the loop begins.
+
+        depth: how many frames above this one to start: those of the watch and its wrappers are not worth a look.
+        """
+        frame: FrameType | None = sys._getframe(depth)
         known = self._files
         while frame is not None and (code := frame.f_code) is not LOOP_BOUNDARY:
             kind = known.get(code.co_filename) or self._classify(code.co_filename)
@@ -424,8 +472,13 @@ def _constructor(watch: PrimitiveWatch, *parts: Part) -> Wrap:
     return wrap
 
 
-def _instant(watch: PrimitiveWatch, done: Effects, refused: Effects = (), data: Mode | None = None) -> Wrap:
-    """A method that cannot suspend. refused: its effects when it raises; data: its access to a queue's contents."""
+def _instant(
+    watch: PrimitiveWatch, done: Effects, refused: Effects = (), data: Mode | None = None, blocks: Effects = ()
+) -> Wrap:
+    """A method that cannot suspend. refused: its effects when it raises; data: its access to a queue's contents.
+
+    blocks: instead of `done` where it answers True to `Queue.get` or `put`, which then waits.
+    """
 
     def wrap(original: Any) -> Any:
         @functools.wraps(original)
@@ -439,7 +492,8 @@ def _instant(watch: PrimitiveWatch, done: Effects, refused: Effects = (), data: 
                 if data is not None:
                     watch.touch_items(self, "read")
                 raise
-            watch.touch(self, done)
+            waits = result is True and blocks and sys._getframe(1).f_code.co_filename == _QUEUES
+            watch.touch(self, blocks if waits else done)
             # The checks inside Queue.get and Queue.put are repeated after every wake-up: they decide nothing.
             if data is not None and (data != "read" or sys._getframe(1).f_code.co_filename != _QUEUES):
                 watch.touch_items(self, data)
@@ -451,16 +505,21 @@ def _instant(watch: PrimitiveWatch, done: Effects, refused: Effects = (), data: 
 
 
 def _release(watch: PrimitiveWatch) -> Wrap:
-    report = _instant(watch, (("free", "update"),), (("free", "read"),))
-
     def wrap(original: Any) -> Any:
         @functools.wraps(original)
         def release(self: Any) -> None:
-            original(self)
-            if watch.active:
-                watch.released(self)
+            if not watch.active:
+                original(self)
+                return
+            try:
+                original(self)
+            except BaseException:
+                watch.touch(self, _NOT_RELEASED)
+                raise
+            watch.released(self)
+            watch.touch(self, _RELEASE)
 
-        return functools.wraps(original)(report(release))
+        return release
 
     return wrap
 
@@ -475,7 +534,7 @@ def _acquire(watch: PrimitiveWatch) -> Wrap:
             try:
                 result = await original(self)
             except BaseException:
-                watch.end(wait, (("queue", "update"), ("free", "update")))
+                watch.end(wait, _GIVEN_UP)
                 raise
             watch.acquired(wait)
             return result
@@ -485,7 +544,9 @@ def _acquire(watch: PrimitiveWatch) -> Wrap:
     return wrap
 
 
-def _parking(watch: PrimitiveWatch, operation: str, before: Effects, after: Effects = ()) -> Wrap:
+def _parking(
+    watch: PrimitiveWatch, operation: str, before: Effects | Callable[[Any], Effects], after: Effects = ()
+) -> Wrap:
     """A coroutine method without arguments that may suspend."""
 
     def wrap(original: Any) -> Any:
@@ -493,13 +554,85 @@ def _parking(watch: PrimitiveWatch, operation: str, before: Effects, after: Effe
         async def method(self: Any) -> Any:
             if not watch.active:
                 return await original(self)
-            wait = watch.begin(self, operation, before)
+            wait = watch.begin(self, operation, before(self) if callable(before) else before)
             try:
                 return await original(self)
             finally:
                 watch.end(wait, after)
 
         return method
+
+    return wrap
+
+
+_SET: Effects = (("flag", "read"),)
+_UNSET: Effects = (("flag", "blocked"), ("clear", "read"))
+
+
+def _clear(watch: PrimitiveWatch) -> Wrap:
+    def wrap(original: Any) -> Any:
+        @functools.wraps(original)
+        def clear(self: Any) -> None:
+            if watch.active:
+                watch.touch(self, (("flag", "write" if self._value else "read"), ("clear", "write")))
+            original(self)
+
+        return clear
+
+    return wrap
+
+
+def _wait(watch: PrimitiveWatch) -> Wrap:
+    """`asyncio.wait` looks at every future when it goes on, and no longer listens to them however it ends."""
+
+    def wrap(original: Any) -> Any:
+        @functools.wraps(original)
+        async def wait(fs: Any, **options: Any) -> Any:
+            if not watch.active:
+                return await original(fs, **options)
+            known = tuple(fs) if isinstance(fs, Collection) else ()
+            try:
+                return await original(fs, **options)
+            finally:
+                for future in known:
+                    watch.looked_at(future)
+
+        return wait
+
+    return wrap
+
+
+def _wait_for(watch: PrimitiveWatch) -> Wrap:
+    """Before 3.12 `wait_for` made a task of its own and looked at it when it went on."""
+
+    def wrap(original: Any) -> Any:
+        @functools.wraps(original)
+        async def wait_for(fut: Any, timeout: float | None) -> Any:
+            if not watch.active or timeout is None or events._get_running_loop() is None:
+                return await original(fut, timeout)
+            future = asyncio.ensure_future(fut)
+            try:
+                return await original(future, timeout)
+            finally:
+                watch.looked_at(future)
+
+        return wait_for
+
+    return wrap
+
+
+def _cancels(watch: PrimitiveWatch, whom: Callable[[Any], Iterable[Any]]) -> Wrap:
+    """A method or function of asyncio's that cancels futures. whom: from its first argument."""
+
+    def wrap(original: Any) -> Any:
+        @functools.wraps(original)
+        def cancel(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if watch.active and watch.recorder is not None:
+                for future in whom(self):
+                    note_cancel(watch.recorder, future)
+            return original(self, *args, **kwargs)
+
+        return cancel
 
     return wrap
 
@@ -525,7 +658,7 @@ def _property(watch: PrimitiveWatch, effects: Effects) -> Wrap:
     return lambda original: property(_instant(watch, effects)(original.fget))
 
 
-def _wrappers(watch: PrimitiveWatch) -> Iterator[tuple[type, str, Wrap]]:
+def _wrappers(watch: PrimitiveWatch) -> Iterator[tuple[Any, str, Wrap]]:
     free: Effects = (("free", "read"),)
     yield locks.Lock, "__init__", _constructor(watch)
     yield locks.Lock, "locked", _instant(watch, free)
@@ -536,10 +669,10 @@ def _wrappers(watch: PrimitiveWatch) -> Iterator[tuple[type, str, Wrap]]:
         yield lock, "acquire", _acquire(watch)
         yield lock, "release", _release(watch)
     yield locks.Event, "__init__", _constructor(watch)
-    yield locks.Event, "wait", _parking(watch, "wait", (("flag", "read"),))
-    yield locks.Event, "is_set", _instant(watch, (("flag", "read"),))
-    for name in ("set", "clear"):
-        yield locks.Event, name, _instant(watch, (("flag", "write"),))
+    yield locks.Event, "wait", _parking(watch, "wait", lambda event: _SET if event._value else _UNSET)
+    yield locks.Event, "is_set", _instant(watch, _SET)
+    yield locks.Event, "set", _instant(watch, (("flag", "write"),))
+    yield locks.Event, "clear", _clear(watch)
     waiters: Effects = (("waiters", "update"),)
     yield locks.Condition, "__init__", _constructor(watch, ("_lock", "lock.", False))
     yield locks.Condition, "wait", _parking(watch, "wait", waiters, waiters)
@@ -550,6 +683,15 @@ def _wrappers(watch: PrimitiveWatch) -> Iterator[tuple[type, str, Wrap]]:
         yield locks.Barrier, name, _parking(watch, name, count, count)
     for name in ("n_waiting", "broken"):
         yield locks.Barrier, name, _property(watch, (("count", "read"),))
+    yield tasks, "wait", _wait(watch)
+    yield asyncio, "wait", lambda _: tasks.wait
+    if sys.version_info < (3, 12):
+        yield tasks, "wait_for", _wait_for(watch)
+        yield asyncio, "wait_for", lambda _: tasks.wait_for
+    yield tasks._GatheringFuture, "cancel", _cancels(watch, lambda gathering: gathering._children)  # type: ignore[attr-defined]
+    yield tasks, "_cancel_and_wait", _cancels(watch, lambda future: (future,))
+    yield taskgroups.TaskGroup, "_abort", _cancels(watch, lambda group: group._tasks)
+    yield timeouts.Timeout, "_on_timeout", _cancels(watch, lambda timeout: (timeout._task,))
     yield from _queue_wrappers(watch)
 
 
@@ -561,10 +703,14 @@ def _queue_wrappers(watch: PrimitiveWatch) -> Iterator[tuple[type, str, Wrap]]:
     yield queues.Queue, "__init__", _constructor(watch, ("_finished", "", True))
     yield queues.Queue, "get", _parking(watch, "get", getters, getters)
     yield queues.Queue, "put", _put(watch)
-    yield queues.Queue, "join", _parking(watch, "join", (("unfinished", "read"),))
+    yield (
+        queues.Queue,
+        "join",
+        _parking(watch, "join", lambda queue: (("unfinished", "blocked" if queue._unfinished_tasks else "read"),)),
+    )
     yield queues.Queue, "task_done", _instant(watch, unfinished)
     for name in ("qsize", "empty", "full"):
-        yield queues.Queue, name, _instant(watch, items, data="read")
+        yield queues.Queue, name, _instant(watch, items, data="read", blocks=(("items", "blocked"),))
     yield queues.Queue, "get_nowait", _instant(watch, taken, items, data="update")
     yield queues.Queue, "put_nowait", _instant(watch, taken + unfinished, items, data="update")
     if hasattr(queues.Queue, "shutdown"):  # 3.13

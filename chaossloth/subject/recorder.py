@@ -11,7 +11,7 @@ from __future__ import annotations
 import collections
 import sys
 import types
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ __all__ = [
     "BLOCKED",
     "COMMUTES",
     "FILES",
+    "NO_SITE",
     "READ",
     "SITES",
     "SYNC",
@@ -36,12 +37,13 @@ __all__ = [
 ]
 
 READ, WRITE, UPDATE, SYNC = 1, 2, 3, 4
-BLOCKED = 8  # the step ended waiting for it
-COMMUTES = 16  # the order among such accesses of one location makes no difference
+BLOCKED, COMMUTES = 8, 16  # waits for a write; an update whose order with its like does not matter
+_CHANGES = WRITE | COMMUTES
 RawAccess = tuple[Any, ...]  # (object number, key, mode bits, site) and in detail mode (..., value text, stack)
 FILES: set[str] = set()  # file names of instrumented code
 _MODES: dict[int, Literal["read", "write", "update"]] = {READ: "read", WRITE: "write", UPDATE: "update"}
-_MODE_BITS = {"read": READ, "write": WRITE, "update": UPDATE}
+_MODE_BITS = {"read": READ, "write": WRITE, "update": UPDATE, "blocked": BLOCKED, "commutes": COMMUTES}
+_SYNC_BITS = {mode: bits | SYNC for mode, bits in _MODE_BITS.items()}
 _MAX_STACK = 24
 _MAX_TEXT = 60
 _MAX_ITEMS = 6
@@ -68,6 +70,9 @@ def add_site(site: Site) -> int:
         number = _site_numbers[site] = len(SITES)
         SITES.append(site)
     return number
+
+
+NO_SITE = add_site(Site("", 0, "", "primitive"))
 
 
 class Recorder:
@@ -130,7 +135,13 @@ class Recorder:
 
     def begin_step(self, proc: int, ordinal: int) -> None:
         """What follows is done by step `ordinal` of `proc` (numbers that are equal in every execution)."""
-        self.names.begin_step(proc, ordinal)
+        names = self.names
+        names.proc, names.ordinal, names.made, names.met = proc, ordinal, 0, 0
+        if self._raw or self._later:
+            self._drop()
+
+    def _drop(self) -> None:
+        """Forget what was recorded while no step ran."""
         self._raw = []
         self._later.clear()
         self._unsettled.clear()
@@ -139,19 +150,27 @@ class Recorder:
 
     def end_step(self) -> list[RawAccess]:
         """The step's accesses in order; the recorder keeps no reference to them."""
-        for add in self._later:
-            add()
-        self._later.clear()
+        if self._later:
+            for add in self._later:
+                add()
+            self._later.clear()
         if self._checks:
             self._checks = [check for check in self._checks if check()]
-        self._settle()
-        raw, self._raw = self._raw, []
+        if self._unsettled:
+            self._settle()
+        names = self.names
+        if names.young or names.old:
+            names.end_step()
+        raw = self._raw
+        if not raw:
+            return []
+        following: list[RawAccess] = []
+        self._raw = following
         if not self._detail:
-            self.put = self._raw.append
-        persistent = self.names.persistent
+            self.put = following.append
+        persistent = names.persistent
         if persistent:
-            self._persistent.update([(r[0], r[1]) for r in raw if r[2] & WRITE and r[0] in persistent])
-        self.names.end_step()
+            self._persistent.update([(r[0], r[1]) for r in raw if r[2] & _CHANGES and r[0] in persistent])
         return raw
 
     @property
@@ -160,7 +179,7 @@ class Recorder:
         return {self.names.display(number, key) for number, key in self._persistent}
 
     def commuting(self, accesses: list[RawAccess]) -> None:
-        """Take the COMMUTES bit, in place, off the accesses of containers whose order was looked at in this run.
+        """Make writes, in place, of the COMMUTES accesses of containers whose order was looked at in this run.
 
         Two tasks that add different keys change the same structure, but which of them came first shows only to who
         iterates (a dict keeps the order of insertion, a set's follows it where hashes collide). In an execution where
@@ -170,7 +189,7 @@ class Recorder:
         if wrong:
             for i, raw in enumerate(accesses):
                 if raw[2] & COMMUTES and raw[0] in wrong:
-                    accesses[i] = (*raw[:2], raw[2] & ~COMMUTES, *raw[3:])
+                    accesses[i] = (*raw[:2], raw[2] ^ COMMUTES | WRITE, *raw[3:])
 
     # -- for hooks and for other modules
 
@@ -189,6 +208,22 @@ class Recorder:
     def add_sync(self, obj: Any, key: Hashable, mode: str) -> None:
         """Record an operation of a synchronization primitive: it orders, it does not race."""
         self.add(obj, key, mode, sync=True)
+
+    def add_effects(self, obj: Any, effects: Iterable[tuple[str, str]], prefix: str = "") -> None:
+        """As `add_sync` of each (key, mode) of `effects`; prefix: of the keys. They are names, so that "#" is none."""
+        if self.enabled:
+            number = self.names.ids.get(id(obj)) or self.names.seen(obj)
+            site = _calling_site(4)  # its caller is the watch, called by a wrapper of asyncio's method
+            put = self.put
+            for key, mode in effects:
+                put((number, prefix + key if prefix else key, _SYNC_BITS[mode], site))
+
+    def add_waiter(self, task: Any) -> None:
+        """The end of `task`'s wait is decided here (`chaossloth.loop.joins` records the other ways)."""
+        if self.enabled:
+            identity = self.names.identities[self.names.known(task)]
+            if identity and identity[0] == "task":
+                self.put((self.names.number(("waiter", identity[1])), "children", WRITE | SYNC, NO_SITE))
 
     def created(self, obj: Any) -> None:
         """Name `obj` as made by the running step; for objects that the subject gets from code of ours."""
@@ -229,7 +264,7 @@ class Recorder:
         return Access(
             location=self.names.location(number, key),
             name=self.names.display(number, key),
-            mode=_MODES[mode & UPDATE],
+            mode="write" if mode & (COMMUTES | SYNC) == COMMUTES else _MODES.get(mode & UPDATE, "read"),
             stack=(own, *raw[5][1:]) if len(raw) > 4 else (own,),
             value=raw[4] if len(raw) > 4 else None,
             sync=bool(mode & SYNC),
@@ -244,7 +279,7 @@ class Recorder:
             if raw[3] != waiting[0][3] or any(raw[:2] == w[:2] for w in waiting):
                 self._settle()
         value = None
-        if raw[2] & WRITE:
+        if raw[2] & _CHANGES:
             self._unsettled.append(len(self._raw))
         else:
             value = self._value(raw)
@@ -337,14 +372,22 @@ def _subject_stack() -> tuple[Frame, ...]:
     return tuple(frames)
 
 
-def _calling_site() -> int:
-    frame: types.FrameType | None = sys._getframe(1)
+_calling_sites: dict[tuple[str, int, str], int] = {}
+
+
+def _calling_site(depth: int = 2) -> int:
+    """The innermost instrumented frame, looked for from the depth-th above this one."""
+    frame: types.FrameType | None = sys._getframe(depth)
     while frame is not None:
         code = frame.f_code
         if code.co_filename in FILES:
-            return add_site(Site(code.co_filename, frame.f_lineno, code.co_qualname, "primitive"))
+            place = (code.co_filename, frame.f_lineno, code.co_qualname)
+            number = _calling_sites.get(place)
+            if number is None:
+                number = _calling_sites[place] = add_site(Site(*place, "primitive"))
+            return number
         frame = frame.f_back
-    return add_site(Site("", 0, "", "primitive"))
+    return NO_SITE
 
 
 recorder = Recorder()

@@ -57,7 +57,8 @@ def test_at_each_change_point_only_the_running_one_falls_lowest(seed: int, depth
 def initial_order(seed: int, depth: int, steps: int) -> list[str]:
     """The names by priority before any change: asked at choice points beyond all change points."""
     pct = PCT(seed, depth, steps)
-    run = Run(Model("reorder"), pct, taken=[0] * 1000)
+    run = Run(Model("reorder"), pct)
+    run.taken = [0] * 1000
     left, order = NAMES, []
     pct.choose([option(name) for name in NAMES], run)  # draws the priorities, in this order
     while left:
@@ -95,7 +96,7 @@ def test_a_bug_that_needs_one_change_is_met_by_depth_two_at_least_as_often_as_th
     result = SearchResult("reorder")
     runs = 120
     for seed in range(runs):
-        result.add(executor.execute(PCT(seed, 2, 12), executor.model("reorder"), 0))
+        result.add(executor.execute(PCT(seed, 2, 3), executor.model("reorder"), 0))
     result.pct_runs = 3  # one run of depth 2
     assert result.failures / runs >= pct_floor(result, 2) > 0
 

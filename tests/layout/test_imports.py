@@ -23,6 +23,7 @@ LEVELS = {
     "chaossloth.session": 5,
     "chaossloth.prove": 4,
     "chaossloth.diagnose.pair": 4,
+    "chaossloth.diagnose.landing": 4,
     "chaossloth.force": 4,
     "chaossloth.natural": 3,
     "chaossloth.explore": 3,

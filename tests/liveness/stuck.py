@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import selectors
 import textwrap
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,11 +41,17 @@ class Recorder:
     def name_of(self, obj: Any) -> str | None:
         return next((name for known, name in self.names if known is obj), None)
 
+    def add_effects(self, obj: Any, effects: Iterable[tuple[str, str]], prefix: str = "") -> None:
+        self.sync.extend((self.name_of(obj) or type(obj).__name__, prefix + key, mode) for key, mode in effects)
+
     def add_sync(self, obj: Any, key: str, mode: str) -> None:
-        self.sync.append((self.name_of(obj) or type(obj).__name__, key, mode))
+        self.add_effects(obj, ((key, mode),))
 
     def add(self, obj: Any, key: str, mode: str) -> None:
         self.data.append((self.name_of(obj) or type(obj).__name__, key, mode))
+
+    def add_waiter(self, task: Any) -> None:
+        self.sync.append(("task", "waiter", "write"))
 
     def named(self, obj: Any, name: str) -> Any:
         self.names.append((obj, name))
