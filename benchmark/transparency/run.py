@@ -31,7 +31,8 @@ ROOT = HERE.parents[1]
 class Package:
     """name: on the index; module: what is imported (and instrumented); where: its directory in the distribution.
 
-    tests: what pytest runs; needs: what the tests import besides; files: their names; excluded: modules that are not instrumented.
+    tests: what pytest runs; files: their names; needs: what they import besides.
+    excluded: modules that are not instrumented.
     """
 
     name: str

@@ -52,9 +52,10 @@ def getter(f: Any, a: tuple[Any, ...], s: int) -> None:
         for key in given:
             _get_item(o, key, s)
     else:
-        kw, first = (made.keywords, made.args) if isinstance(made, partial) else ({}, ())
-        name, *rest = [*first, *given]
-        _call_method(o, name, tuple(rest), kw, s)
+        with_keywords = isinstance(made, partial)
+        words: tuple[Any, ...] = (*made.args, *given) if with_keywords else given
+        kw: dict[str, Any] = made.keywords if with_keywords else {}
+        _call_method(o, words[0], words[1:], kw, s)
 
 
 def _follow_path(o: Any, names: list[str], s: int) -> None:
@@ -129,7 +130,7 @@ _sites: dict[tuple[int, str], int] = {}  # (container, method) -> site at which 
 def note_callbacks(a: tuple[Any, ...], s: int) -> None:
     """`a` is given to asyncio, which may call it later."""
     for v in a:
-        f = v.func if type(v) is partial else v
+        f: Any = v.func if type(v) is partial else v
         if type(f) in BUILTIN_METHODS and c.kind_of(type(f.__self__)):
             _sites[c.number_of(f.__self__), f.__name__] = s
 
