@@ -65,6 +65,8 @@ def wakes(step: Accesses, sleeping: Accesses) -> bool:
         other = sleeping.get(location, 0)
         if CONFLICTS[mode] & other or (other and (mode | other) & (BLOCKED | WRITE) == BLOCKED | WRITE):
             return True
+        if mode & other & COMMUTES and location[1] == "#":  # a container's order may yet be looked at
+            return True
     return False
 
 

@@ -48,6 +48,8 @@ from chaossloth.subject.recorder import BLOCKED, COMMUTES, NO_SITE, READ, SYNC, 
 
 __all__ = ["ControlledLoop"]
 
+_CALLED = ("callback", "timer", "external")  # causes of handles whose callback is no step of a task
+
 
 _RUN_ON_STEPS = 64
 _UNJUDGED_STEPS = 2_000

@@ -175,7 +175,12 @@ class Builder(ast.NodeTransformer):
                 others.add(node.name)
         return numbers - others
 
-    def _gives_number(self, node: ast.expr) -> bool:
+    def _gives_number(self, node: ast.expr | ast.AugAssign | ast.For) -> bool:
+        """Whether the value, or what the statement binds its target to, is certainly a number."""
+        if isinstance(node, ast.AugAssign):
+            return self._gives_number(node.value)
+        if isinstance(node, ast.For):
+            return isinstance(node.iter, ast.Call) and last_name(node.iter.func) == "range"
         called = node.func if isinstance(node, ast.Call) else None
         return is_number(node) or (
             isinstance(called, ast.Name) and called.id in ("len", "int", "float", "ord") and self._is_builtin(called.id)
