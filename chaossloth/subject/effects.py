@@ -139,8 +139,6 @@ _FUTURE_OPERATIONS = {
     "cancelled": READ,
     "add_done_callback": READ,
     "remove_done_callback": READ,
-    "cancelling": READ,
-    "uncancel": WRITE,
     "set_result": WRITE,
     "set_exception": WRITE,
 }
@@ -177,6 +175,8 @@ def _future_call(o: Any, name: str, a: tuple[Any, ...], s: int) -> None:
         note_callbacks(a, s)
     elif name == "cancel":
         note_cancel(R, o)
+    elif name in ("cancelling", "uncancel"):
+        R.put((IDS.get(id(o)) or N.seen(o), "cancel", (READ if name == "cancelling" else UPDATE) | SYNC, s))
     elif name in ("set_name", "get_name"):
         R.put((IDS.get(id(o)) or N.seen(o), "name", WRITE if name == "set_name" else READ, s))
 

@@ -38,6 +38,7 @@ __all__ = [
 
 READ, WRITE, UPDATE, SYNC = 1, 2, 3, 4
 BLOCKED, COMMUTES = 8, 16  # waits for a write; an update whose order with its like does not matter
+_CHANGES = WRITE | COMMUTES
 RawAccess = tuple[Any, ...]  # (object number, key, mode bits, site) and in detail mode (..., value text, stack)
 FILES: set[str] = set()  # file names of instrumented code
 _MODES: dict[int, Literal["read", "write", "update"]] = {READ: "read", WRITE: "write", UPDATE: "update"}

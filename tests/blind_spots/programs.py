@@ -4,7 +4,7 @@ The second task starts late, so that in stock order the first is done by then: a
 accesses meets the failing order only if the construct's own accesses (the lines marked `# here`) are recorded.
 """
 
-# ruff: noqa: E501 (a line of a program is one line)
+
 
 from __future__ import annotations
 

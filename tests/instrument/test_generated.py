@@ -1,6 +1,6 @@
 """Generated programs: instrumented and plain version do the same, whatever the program is."""
 
-# ruff: noqa: E501 (a statement of a program is one line)
+
 
 from __future__ import annotations
 
