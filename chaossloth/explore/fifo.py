@@ -26,6 +26,7 @@ import math
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 from chaossloth.explore.happens_before import CONFLICTS, HappensBefore
@@ -74,6 +75,7 @@ class FifoReduction:
     def __init__(self) -> None:
         self.finished = False
         self.complete = True
+        self.deadline = math.inf  # of perf_counter; the analysis of a very long execution stops there, incomplete
         self.redundant = 0
         self._waiting: deque[_Plan] = deque([_Plan()])
         self._plan = _Plan()
@@ -100,6 +102,9 @@ class FifoReduction:
             self._seen.add(signature)
             for plan in trace.reversals():
                 self._add(plan)
+                if perf_counter() > self.deadline:
+                    self.complete = False
+                    break
             self.complete = self.complete and trace.complete
         while self._waiting and self._waiting[0].goal in self._reached:
             self._waiting.popleft()
@@ -196,10 +201,14 @@ class _Trace:
         self.run = run
         self.steps = run.steps
         self.complete = not any(step.creator < 0 for step in self.steps[1:])
+        self._extended: tuple[int, ...] | None = None
         self._extend(())
 
     def _extend(self, extended: Collection[int]) -> None:
         """Roots and depths as they would be if the bare yields before the steps `extended` took time."""
+        if self._extended == tuple(extended):
+            return
+        self._extended = tuple(extended)
         self.root: list[int] = []
         self.depth: list[float] = []
         for index, step in enumerate(self.steps):

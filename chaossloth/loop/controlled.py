@@ -16,8 +16,9 @@ rounds, completions appended at round boundaries. Three models differ only in wh
 
 Option 0 of every choice is what a stock loop would do with infinitely fast steps, so a schedule is the sparse list of
 its deviations. Time is virtual. Tasks and futures are asyncio's own C ones. Thread work (`to_thread`,
-`run_in_executor`) runs to its end when its completion is delivered; one that waits for the loop itself is left in
-flight. The loop object is reused.
+`run_in_executor`) is a step of its own, delivered by the schedule (`bodies`); sockets, processes, signals and threads
+are real, and their completions are delivered by the schedule too (`arrivals`, `io`, `waiting`). The loop object is
+reused.
 
 Prior art: CHESS (Musuvathi et al., OSDI 2008) for deterministic re-execution, NodeRacer (Endo, Moller, ICST 2020) and
 loom/shuttle for the shape. Rejected: subclassing BaseEventLoop (its heap, selector and clock are what must be
@@ -37,6 +38,7 @@ from collections.abc import Callable
 from typing import Any
 
 from chaossloth.loop.delivery import DeliveringLoop
+from chaossloth.loop.quiescence import started
 from chaossloth.loop.run import Handle, LoopStopped, Proc, RawStep
 from chaossloth.loop.scheduling import callback_name, is_internal
 from chaossloth.subject.channel import BY_COUNT, guard
@@ -46,6 +48,8 @@ from chaossloth.subject.recorder import BLOCKED, COMMUTES, NO_SITE, READ, SYNC, 
 
 __all__ = ["ControlledLoop"]
 
+_CALLED = ("callback", "timer", "external")  # causes of handles whose callback is no step of a task
+
 
 _RUN_ON_STEPS = 64
 _UNJUDGED_STEPS = 2_000
@@ -53,20 +57,6 @@ _ROOTS = frozenset({"timer", "external", "late yield"})  # causes that follow fr
 _NOBODY: list[int] = []
 _END = (recorder.names.number(("run",)), "end")
 _ASYNCIO = os.path.dirname(asyncio.__file__) + os.sep
-
-
-def _unsupported(name: str) -> Any:
-    """A method that ends the execution as one that cannot be controlled."""
-
-    def refuse(self: DeliveringLoop, *args: Any, **kwargs: Any) -> Any:
-        stopped = LoopStopped(
-            "unsupported", f"the subject uses real I/O (loop.{name}), which this version cannot control"
-        )
-        self.run.stopped_by(stopped, self)  # here: a task would keep the exception to itself
-        raise stopped
-
-    refuse.__name__ = refuse.__qualname__ = name
-    return refuse
 
 
 class ControlledLoop(DeliveringLoop):
@@ -88,6 +78,7 @@ class ControlledLoop(DeliveringLoop):
         old_hooks = sys.get_asyncgen_hooks()
         self._running = True
         self._thread_id = threading.get_ident()
+        self._real = self._real or bool(started)
         sys.set_asyncgen_hooks(*self._asyncgen_hooks)
         events._set_running_loop(self)
         guard.steps_of(self.run)
@@ -154,8 +145,8 @@ class ControlledLoop(DeliveringLoop):
     def _round(self) -> None:
         run = self.run
         run.rounds += 1
-        if self._threadsafe:
-            self._take_threadsafe()
+        if self._real:
+            self._arrivals()
         ready = self._ready
         if self._reorder and run.judging:
             if not ready and not self._timers and not self._free:
@@ -316,6 +307,7 @@ class ControlledLoop(DeliveringLoop):
         if self._running:
             raise RuntimeError("Cannot close a running event loop")
         self._closed = True
+        self.close_io()
         self._ready.clear()
         self._timers.clear()
         self._free.clear()
@@ -352,14 +344,6 @@ class ControlledLoop(DeliveringLoop):
         if agens:
             await asyncio.gather(*(agen.aclose() for agen in agens), return_exceptions=True)
 
-    def add_signal_handler(  # type: ignore[override]  # generic over the callback's arguments
-        self, sig: int, callback: Any, *args: Any
-    ) -> None:
-        self.run.real_io.add("signal handlers (never fire under control)")
-
-    def remove_signal_handler(self, sig: int) -> bool:
-        return False
-
     # ------------------------------------------------------------------ after the main future
 
     def drain(self) -> None:
@@ -388,6 +372,7 @@ class ControlledLoop(DeliveringLoop):
         self._ready.clear()
         self._timers.clear()
         self._free.clear()
+        self.close_io()
 
     def _run_on(self) -> None:
         """Let what the main task left behind go on, recorded but not judged: an access that came too late is seen.
@@ -407,36 +392,6 @@ class ControlledLoop(DeliveringLoop):
 
         with contextlib.suppress(LoopStopped):  # they wait for ever: nothing more is to be seen
             self._as_running(go_on)
-
-    # ------------------------------------------------------------------ what is refused
-
-    create_connection = _unsupported("create_connection")
-    create_server = _unsupported("create_server")
-    create_unix_connection = _unsupported("create_unix_connection")
-    create_unix_server = _unsupported("create_unix_server")
-    create_datagram_endpoint = _unsupported("create_datagram_endpoint")
-    connect_accepted_socket = _unsupported("connect_accepted_socket")
-    sock_recv = _unsupported("sock_recv")
-    sock_recv_into = _unsupported("sock_recv_into")
-    sock_recvfrom = _unsupported("sock_recvfrom")
-    sock_recvfrom_into = _unsupported("sock_recvfrom_into")
-    sock_sendall = _unsupported("sock_sendall")
-    sock_sendto = _unsupported("sock_sendto")
-    sock_connect = _unsupported("sock_connect")
-    sock_accept = _unsupported("sock_accept")
-    sock_sendfile = _unsupported("sock_sendfile")
-    sendfile = _unsupported("sendfile")
-    start_tls = _unsupported("start_tls")
-    add_reader = _unsupported("add_reader")
-    add_writer = _unsupported("add_writer")
-    remove_reader = _unsupported("remove_reader")
-    remove_writer = _unsupported("remove_writer")
-    connect_read_pipe = _unsupported("connect_read_pipe")
-    connect_write_pipe = _unsupported("connect_write_pipe")
-    subprocess_exec = _unsupported("subprocess_exec")
-    subprocess_shell = _unsupported("subprocess_shell")
-    getaddrinfo = _unsupported("getaddrinfo")
-    getnameinfo = _unsupported("getnameinfo")
 
 
 def _close_quietly(coro: Any) -> None:

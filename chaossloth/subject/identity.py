@@ -73,13 +73,12 @@ class Names:
 
     def start_run(self) -> None:
         """Forget every object (identity numbers stay what they were)."""
-        if self._addresses or self.ids or self.cells or self._variables:  # anything named at all
-            for table in (self.ids, self.cells, self.paths, self._refs, self._held, self._addresses, self._variables):
-                table.clear()
-            self.young.clear()
-            self.old.clear()
+        for table in (self.ids, self.cells, self.paths, self._refs, self._held, self._addresses, self._variables):
+            table.clear()
         self.inside.clear()
         self.watched.clear()
+        self.young.clear()
+        self.old.clear()
         self.begin_step(0, 0)
 
     def begin_step(self, proc: int, ordinal: int) -> None:

@@ -129,7 +129,7 @@ _RELEASE: Effects = (("free", "update"), ("queue", "blocked"))
 
 def _is_free(lock: Any) -> bool:
     """Whether `acquire` of a lock or semaphore would return at once."""
-    waiting = bool(lock._waiters) and any(not waiter.cancelled() for waiter in lock._waiters)
+    waiting = any(not waiter.cancelled() for waiter in lock._waiters or ())
     held = lock._locked if isinstance(lock, locks.Lock) else lock._value == 0  # type: ignore[attr-defined]
     return not waiting and not held
 
