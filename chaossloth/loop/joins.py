@@ -16,6 +16,7 @@ something, its access is a write.
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -34,7 +35,7 @@ class Joins:
     def __init__(self, key_of: Callable[[asyncio.Task[Any]], str | None]) -> None:
         self._key_of = key_of
         self._members: dict[int, list[int]] = {}
-        self._numbers: dict[int, int] = {}
+        self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
     def note(self, callback: Any, args: tuple[Any, ...], steps: tuple[int, ...], fifo: bool) -> tuple[list[int], int]:
         """Record the call of `callback` in the last of `steps`; the others are those that it joins already.
@@ -84,7 +85,7 @@ class Joins:
 
     def _waiter(self, future: Any) -> int:
         """The location of whoever awaits `future`; stays known after the future is done and has no callbacks left."""
-        number = self._numbers.get(id(future))
+        number = self._numbers.get(future)
         if number is not None:
             return number
         for callback, _ in future._callbacks or ():
@@ -98,7 +99,7 @@ class Joins:
         return key if key is not None else f"#{recorder.names.known(future)}"
 
     def _number(self, identity: tuple[str, str], whole: Any) -> int:
-        number = self._numbers[id(whole)] = recorder.names.number(identity)
+        number = self._numbers[whole] = recorder.names.number(identity)
         return number
 
 
