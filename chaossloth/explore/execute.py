@@ -23,12 +23,13 @@ from chaossloth.errors import ToolError
 from chaossloth.evidence import Outcome
 from chaossloth.explore.schedule import Schedule, checksum
 from chaossloth.explore.strategy import Deviate
-from chaossloth.liveness import describe_deadlock, detect_livelock, suspended_at
+from chaossloth.liveness import describe_blocked_loop, describe_deadlock, detect_livelock, suspended_at
 from chaossloth.loop import controlled, real_io
 from chaossloth.loop.controlled import ControlledLoop
 from chaossloth.loop.run import Chooser, LoopStopped, Model, Run
 from chaossloth.loop.scheduling import SchedulingLoop
 from chaossloth.loop.virtual import sources
+from chaossloth.subject.holdings import Wait
 from chaossloth.subject.primitives import watch
 from chaossloth.subject.record import recorder
 from chaossloth.subject.running import innermost_own
@@ -133,6 +134,7 @@ class Executor:
         watch.start_run()
         self._loop.begin(run)
         self._extra = []
+        _watch_blocking(run)
         sources.enter(lambda: run.now, lambda s: _advance(run, s), seed, self._loop.task_key)
         real_io.start()
         try:
@@ -141,6 +143,7 @@ class Executor:
         finally:
             run.real_io |= real_io.stop()
             sources.leave()
+            _leave_blocking()
             recorder.enabled = False
         return self._finish(run, outcome, seed, draws, touched)
 
@@ -193,10 +196,15 @@ class Executor:
     # ------------------------------------------------------------------ how it ended
 
     def _on_stop(self, stopped: LoopStopped, loop: SchedulingLoop) -> None:
-        if stopped.kind == "deadlock":
-            shown = display_names(loop.run)
-            names = {id(proc.ref()): shown[proc.key] for proc in loop.run.procs if proc.ref is not None}
-            loop.run.deadlock = describe_deadlock(loop.unfinished(), lambda task: names.get(id(task), task.get_name()))
+        if stopped.kind != "deadlock":
+            return
+        shown = display_names(loop.run)
+        names = {id(proc.ref()): shown[proc.key] for proc in loop.run.procs if proc.ref is not None}
+        if isinstance(stopped, _BlockedLoop):
+            report = describe_blocked_loop(stopped.wait, lambda task: names.get(id(task), task.get_name()))
+        else:
+            report = describe_deadlock(loop.unfinished(), lambda task: names.get(id(task), task.get_name()))
+        loop.run.deadlock = report
 
     def _judge(self, run: Run, result: Any, error: BaseException | None) -> Outcome:
         self.last_result = result
@@ -289,6 +297,33 @@ def _advance(run: Run, seconds: float) -> None:
     run.now += max(0.0, seconds)
 
 
+class _BlockedLoop(LoopStopped):
+    """A step waits for what only the loop could bring."""
+
+    def __init__(self, wait: Wait) -> None:
+        super().__init__("deadlock", f"a step waits in {wait.operation}() and nothing can end the wait")
+        self.wait = wait
+
+
+def _watch_blocking(run: Run) -> None:
+    """From here on a wait that stops the loop's thread for ever ends this run."""
+
+    def on_block(wait: Wait) -> None:
+        stopped = _BlockedLoop(wait)
+        loop = events._get_running_loop()
+        assert isinstance(loop, SchedulingLoop)
+        run.stopped_by(stopped, loop)  # here: a task would keep the exception to itself
+        raise stopped
+
+    watch.on_block = on_block
+    watch.step = lambda: run.count
+    watch.virtual_sleep = lambda seconds: _advance(run, seconds)
+
+
+def _leave_blocking() -> None:
+    watch.on_block = watch.virtual_sleep = None
+
+
 def run_alone(coro: Coroutine[Any, Any, Any], seed: int, record: bool = False) -> Any:
     """Run one coroutine by itself in stock order; its result or its exception. Another seed shifts the clock and
     stretches the timers, so that what was made from time differs between two runs.
@@ -304,6 +339,7 @@ def run_alone(coro: Coroutine[Any, Any, Any], seed: int, record: bool = False) -
     watch.start_run()
     recorder.start_run()
     recorder.enabled, recorder.detail = record, False
+    _watch_blocking(run)
     sources.enter(lambda: run.now, lambda s: _advance(run, s), seed, loop.task_key)
     try:
         return loop.run_until_complete(coro)
@@ -311,6 +347,7 @@ def run_alone(coro: Coroutine[Any, Any, Any], seed: int, record: bool = False) -
         if not loop.is_closed():
             loop.drain()
         sources.leave()
+        _leave_blocking()
         recorder.enabled = False
 
 

@@ -23,19 +23,22 @@ Lock order as in Goodlock (Havelund 2000): an edge is noted when the second lock
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import re
 import sys
 import sysconfig
+import threading
 import weakref
 from asyncio import events, locks
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from types import CodeType, FrameType
-from typing import Any, Protocol
+from types import FrameType
+from typing import Any, Protocol, cast
 
-from chaossloth.evidence import Frame, LockOrderEdge, Mode
+from chaossloth.evidence import LockOrderEdge, Mode
+from chaossloth.subject.holdings import KINDS, Owner, Permit, Position, Resource, Task, Wait, as_frame, kind_of
 from chaossloth.subject.primitive_wrappers import Effects, Part, wrappers
+from chaossloth.subject.thread_locks import ThreadLocks
 
 __all__ = [
     "LOOP_BOUNDARY",
@@ -49,8 +52,6 @@ __all__ = [
     "watch",
 ]
 
-Task = asyncio.Task[Any]
-Position = tuple[CodeType, int]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _FOREIGN = tuple(os.path.realpath(sysconfig.get_path(p)) + os.sep for p in ("stdlib", "platstdlib"))
@@ -65,53 +66,6 @@ class AccessRecorder(Protocol):
     def add_sync(self, obj: Any, key: Any, mode: Mode) -> None: ...
     def add(self, obj: Any, key: Any, mode: Mode) -> None: ...
     def name_of(self, obj: Any) -> str | None: ...
-
-
-@dataclass(slots=True, eq=False)
-class Resource:
-    """One primitive seen. part_of: the primitive that it is an inner part of. mutex: one holder at most."""
-
-    ref: weakref.ref[Any]
-    kind: str
-    number: int
-    created: Position | None
-    mutex: bool
-    part_of: weakref.ref[Any] | None = None
-    prefix: str = ""
-    hidden: bool = False  # the whole (Queue, Barrier) speaks for this part: no waits, no holdings of its own
-    path: str | None = None
-    permits: list[Permit] = field(default_factory=list)
-
-
-@dataclass(slots=True, eq=False)
-class Owner:
-    """A task, weakly, with its name for the time when the task is gone; the number-th of that name in this run."""
-
-    ref: weakref.ref[Task]
-    name: str
-    number: int
-    held: list[Permit] = field(default_factory=list)
-    waits: list[Wait] = field(default_factory=list)
-
-
-@dataclass(slots=True, eq=False)
-class Permit:
-    """`owner` holds one permit of `resource`, taken at `at`."""
-
-    owner: Owner
-    resource: Resource
-    at: Position | None
-
-
-@dataclass(slots=True, eq=False)
-class Wait:
-    """`owner` asked `resource` for `operation` at `at`; innermost operation last in `owner.waits`."""
-
-    owner: Owner | None
-    resource: Resource
-    operation: str
-    at: Position | None
-    run: int
 
 
 def _outside_libraries(filename: str) -> bool:
@@ -134,11 +88,6 @@ def _name_or_coroutine(task: Task) -> str:
     return str(getattr(task.get_coro(), "__qualname__", name)) if _GENERATED.fullmatch(name) else name
 
 
-def as_frame(position: Position | None) -> Frame | None:
-    """The position as evidence: file, line, qualified function name."""
-    return position and Frame(position[0].co_filename, position[1], position[0].co_qualname)
-
-
 class PrimitiveWatch:
     """Wraps asyncio's primitives between `install()` and `uninstall()`; all knowledge is about the current run.
 
@@ -146,12 +95,20 @@ class PrimitiveWatch:
     is_subject: predicate on a code object's file name; positions are the innermost subject frame.
     task_name:  names a task when it first touches a primitive; equal in every run, or edges of several runs cannot be
                 put together (asyncio's own "Task-7" counts through all runs).
+    on_block:   told of a wait that stops the loop's thread for ever (`subject.thread_locks`); has to raise. None: such
+                waits are left alone.
+    step:       number of the step that runs now; the default knows of none, so that no two things share a step.
+    virtual_sleep: lets time pass where time is virtual.
     """
 
     def __init__(self) -> None:
         self.recorder: AccessRecorder | None = None
         self.task_name: Callable[[Task], str] = _name_or_coroutine
         self.active = False
+        self.on_block: Callable[[Wait], None] | None = None
+        self.step: Callable[[], int] = itertools.count().__next__
+        self.virtual_sleep: Callable[[float], None] | None = None
+        self.threads = ThreadLocks(self)
         self._is_subject: Callable[[str], bool] = _outside_libraries
         self._files: dict[str, str] = {}  # file name -> "subject", "loop" (this package's), "library"
         self._originals: list[tuple[type, str, Any]] = []
@@ -182,6 +139,7 @@ class PrimitiveWatch:
             original = cls.__dict__[name]
             self._originals.append((cls, name, original))
             setattr(cls, name, wrap(original))
+        self.threads.install()
 
     def uninstall(self) -> None:
         """Put the exact originals back. A second call does nothing."""
@@ -189,6 +147,7 @@ class PrimitiveWatch:
         while self._originals:
             cls, name, original = self._originals.pop()
             setattr(cls, name, original)
+        self.threads.uninstall()
 
     def start_run(self) -> None:
         """Forget the last run. Primitives that outlive it (module globals) keep number and place of creation."""
@@ -200,6 +159,7 @@ class PrimitiveWatch:
             resource.permits = []
         self._owners, self._owners_named, self._edges, self._locks_seen = {}, {}, {}, set()
         self._run += 1
+        self.threads.start_run()
 
     @property
     def locks_seen(self) -> int:
@@ -217,6 +177,10 @@ class PrimitiveWatch:
         """The permits that the task holds, oldest first."""
         owner = self._owners.get(id(task))
         return tuple(owner.held) if owner is not None and owner.ref() is task else ()
+
+    def waiting_threads(self) -> list[Owner]:
+        """Threads that wait without a limit."""
+        return [owner for owner in self._owners.values() if owner.is_thread and owner.waits]
 
     def lock_order(self) -> tuple[LockOrderEdge, ...]:
         """Edges (first held, second asked for) of this run, among locks and semaphores of value 1."""
@@ -330,7 +294,7 @@ class PrimitiveWatch:
     def acquired(self, wait: Wait) -> None:
         """The task got its permit."""
         if self.end(wait, (("free", "update"),)) and wait.owner is not None and not wait.resource.hidden:
-            permit = Permit(wait.owner, wait.resource, wait.at)
+            permit = Permit(wait.owner, wait.resource, wait.at, self.step())
             wait.resource.permits.append(permit)
             wait.owner.held.append(permit)
 
@@ -344,12 +308,51 @@ class PrimitiveWatch:
         permits.remove(permit)
         permit.owner.held.remove(permit)
 
+    # -- what the wrappers of thread locks tell ------------------------------------------------------------------------
+
+    def begin_blocking(self, obj: Any, operation: str) -> Wait:
+        """The current task or thread waits in an operation that stops its thread."""
+        owner = self._current_owner()
+        wait = Wait(owner, self._resource(obj), operation, self.position(), self._run)
+        if owner is not None:
+            owner.waits.append(wait)
+            if wait.resource.mutex:
+                self._note_order(owner, wait)
+        return wait
+
+    def acquired_in_thread(self, lock: Any, at: Position) -> None:
+        """The current task or thread holds a `threading` lock from here on."""
+        owner = self._current_owner()
+        if owner is None:
+            return
+        resource = self._resource(lock)
+        self._locks_seen.add(resource)
+        if owner.held:
+            self._note_order(owner, Wait(owner, resource, "acquire", at, self._run))
+        permit = Permit(owner, resource, at, self.step())
+        resource.permits.append(permit)
+        owner.held.append(permit)
+        if not owner.is_thread:
+            self.touch(lock, (("free", "update"),))
+
+    def released_in_thread(self, lock: Any) -> None:
+        """A `threading` lock is about to be given back."""
+        resource = self._resources.get(id(lock))
+        if resource is None or not resource.permits or resource.ref() is not lock:
+            return
+        taken_by = resource.permits[0].owner
+        self.released(lock)
+        if not taken_by.is_thread:
+            self.touch(lock, (("free", "update"),))
+
+    # -- where ---------------------------------------------------------------------------------------------------------
+
     def position(self) -> Position | None:
         """Innermost subject frame of the running task, or None; ends where the loop begins."""
         frame: FrameType | None = sys._getframe(2)
         known = self._files
         while frame is not None and (code := frame.f_code) is not LOOP_BOUNDARY:
-            kind = known.get(code.co_filename) or self._classify(code.co_filename)
+            kind = known.get(code.co_filename) or self.classify(code.co_filename)
             if kind == "subject":
                 return code, frame.f_lineno
             if kind == "loop":
@@ -357,7 +360,11 @@ class PrimitiveWatch:
             frame = frame.f_back
         return None
 
-    def _classify(self, filename: str) -> str:
+    def classify(self, filename: str) -> str:
+        """Whose file it is: "subject", "loop" (this package's) or "library"."""
+        kind = self._files.get(filename)
+        if kind is not None:
+            return kind
         kind = "subject" if self._is_subject(filename) else "loop" if filename.startswith(OWN_LOOP) else "library"
         self._files[filename] = kind
         return kind
@@ -377,15 +384,27 @@ class PrimitiveWatch:
                     self.label(each)  # asked for now: the lock may be gone at the end of the run
 
     def _current_owner(self) -> Owner | None:
-        task = _running_task()
-        if task is None:
-            return None
-        owner = self._owners.get(id(task))
-        if owner is None or owner.ref() is not task:
-            name = self.task_name(task)
+        actor: Any = _running_task()
+        is_thread = actor is None
+        if actor is None:
+            if threading.get_ident() == self.threads.loop_thread:
+                return None
+            actor = threading.current_thread()
+        owner = self._owners.get(id(actor))
+        if owner is None or owner.ref() is not actor:
+            name = f"thread {self._outermost()}" if is_thread else self.task_name(actor)
             number = self._owners_named[name] = self._owners_named.get(name, 0) + 1
-            owner = self._owners[id(task)] = Owner(weakref.ref(task), name, number)
+            owner = self._owners[id(actor)] = Owner(weakref.ref(actor), name, number, is_thread)
         return owner
+
+    def _outermost(self) -> str:
+        """The subject's function that the current thread runs: the names of threads count through all runs."""
+        found, frame = "", cast("FrameType | None", sys._getframe(2))
+        while frame is not None:
+            if self.classify(frame.f_code.co_filename) == "subject":
+                found = frame.f_code.co_qualname
+            frame = frame.f_back
+        return found.rpartition("<locals>.")[2]
 
     def _resource(self, obj: Any) -> Resource:
         resource = self._resources.get(id(obj))
@@ -394,10 +413,10 @@ class PrimitiveWatch:
         return resource
 
     def _new_resource(self, obj: Any, created: Position | None, born: bool = False) -> Resource:
-        kind = type(obj).__name__
+        kind = kind_of(type(obj))
         number = self._numbers[kind] = self._numbers.get(kind, 0) + 1
         # A semaphore met only after its creation may have had any value: no claim is made about its order.
-        mutex = isinstance(obj, locks.Lock) or (born and isinstance(obj, locks.Semaphore) and obj._value == 1)
+        mutex = isinstance(obj, (locks.Lock, *KINDS)) or (born and isinstance(obj, locks.Semaphore) and obj._value == 1)
         return Resource(weakref.ref(obj), kind, number, created, mutex)
 
 
