@@ -36,6 +36,7 @@ _OVERHEAD_MIN_PAIRS = 3
 _OVERHEAD_MIN_RUN_S = 0.005
 _OVERHEAD_MAX_SPREAD = 0.10  # interquartile range of the ratios
 _OVERHEAD_BUDGET_S = 1.0
+_STUCK = ("livelock", "deadlock")  # a run without hooks would have to be ended from outside
 _MAX_WAITING = 6  # tasks named in a deadlock's sentence
 
 
@@ -172,6 +173,10 @@ def judge_run(run: StockRun, program: Program, result: Any, error: BaseException
     """Outcome of a run that was executed; see the module docstring for the order of the questions."""
     stop = run.stop or error
     if isinstance(stop, NothingRunnable):
+        if run.audit is not None and run.audit.deadlock is not None:
+            report = run.audit.deadlock
+            at = next((edge.at for edge in report.cycle if edge.at is not None), None)
+            return Outcome(False, "deadlock", None, report.sentence, at)
         where = run.waiting[0][1] if run.waiting else None
         who = f"nothing can run again; waiting for ever: {_places(run)}" if run.waiting else f"nothing can run: {stop}"
         return Outcome(False, "deadlock", None, who, where)
@@ -206,7 +211,7 @@ def _overhead(
     program: Program, tally: _Tally, is_subject: Callable[[str], bool], limit_s: float, watchdog: Watchdog
 ) -> float | None:
     """What the hooks cost (`overhead_of`). None too when a run stops, or is too short or too long for the budget."""
-    if tally.aborted is not None or not tally.durations or any(o.failure == "livelock" for o in tally.outcomes):
+    if tally.aborted is not None or not tally.durations or any(o.failure in _STUCK for o in tally.outcomes):
         return None
     if statistics.median(tally.durations) < _OVERHEAD_MIN_RUN_S:
         return None

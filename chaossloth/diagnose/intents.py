@@ -51,6 +51,7 @@ ALLOWED: Mapping[str, tuple[str, ...]] = {
     "order-violation": (),
     "deadlock-lock-order": (),
     "self-deadlock": (),
+    "blocked-loop": (),
     "unclassified": _ATOMICITY,
 }
 

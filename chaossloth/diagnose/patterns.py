@@ -38,6 +38,7 @@ PATTERNS = (
     "lost-wakeup",
     "deadlock-lock-order",
     "self-deadlock",
+    "blocked-loop",
     "atomicity-violation",
     "order-violation",
     "unclassified",
@@ -48,6 +49,7 @@ _DEADLOCKS = {
     "self-deadlock": ("self-deadlock", "a task waits for something that only itself can provide"),
     "cycle": ("deadlock-lock-order", "the tasks hold what the others wait for"),
     "lost-wakeup": ("lost-wakeup", "the wake-up came before the wait, and no other will come"),
+    "blocked-loop": ("blocked-loop", "a step waits for something of `threading` and stops every other task"),
     "all-waiting": ("lost-wakeup", "all tasks wait and nothing is left that could wake them"),
 }
 

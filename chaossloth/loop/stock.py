@@ -18,12 +18,13 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Callable, Coroutine, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
 from typing import Any, Protocol, cast
 
 from chaossloth.evidence import Frame, Outcome
 from chaossloth.loop import identity
+from chaossloth.loop.auditing import StockAudit
 from chaossloth.loop.quiet import NothingRunnable, QuietSelector, TimeIsUp
 from chaossloth.loop.virtual import real_monotonic as monotonic
 from chaossloth.loop.virtual import real_monotonic_ns as monotonic_ns
@@ -102,6 +103,7 @@ class StockRun:
     queued_ns:    longest ready-queue latency.
     switches:     how many steps tasks made.
     longest:      (nanoseconds, where the step ended, or the function that ran) of the longest step.
+    audit:        what was seen of holders and waits; None for a run without hooks.
     """
 
     def __init__(
@@ -124,6 +126,7 @@ class StockRun:
         self.stop: NothingRunnable | TimeIsUp | None = None  # the first stop while the run was judged
         self.waiting: list[tuple[str, Frame]] = []  # name and place of each task at that stop
         self.step_watch = step_watch
+        self.audit = StockAudit(self._stopped, lambda: self.switches) if hooked else None
         self.selector: QuietSelector | None = None
         self._is_subject = is_subject
         self._known_files: dict[str, bool] = {}
@@ -193,11 +196,14 @@ class StockRun:
         """The run is about to be given up: note where each task waits, and let `asyncio.run` clean up."""
         if self.judging and self.stop is None:
             self.stop = stop
-            for task in sorted((t for t in self._tasks if not t.done()), key=_identity):
+            pending = sorted((t for t in self._tasks if not t.done()), key=_identity)
+            for task in pending:
                 delegate = cast(_Delegate, task.get_coro())
                 frame = delegate.position()
                 if frame is not None:
                     self.waiting.append((delegate.name(), frame))
+            if self.audit is not None and isinstance(stop, NothingRunnable):
+                self.audit.describe(pending)
         if self.selector is not None:
             self._end_judging(self.selector)
 
@@ -243,7 +249,8 @@ class StockRun:
         """
         result: Any = None
         error: BaseException | None = None
-        with stock_policy(self.new_loop):
+        watching = nullcontext() if self.audit is None else self.audit.watching(self._is_subject)
+        with stock_policy(self.new_loop), watching:
             try:
                 result = program.call() if program.kind == "sync" else asyncio.run(program.make())
             except BaseException as raised:

@@ -41,6 +41,7 @@ def deadlock_words(report: DeadlockReport) -> str:
         "cycle": "deadlock, wait-for cycle",
         "lost-wakeup": "deadlock, lost wakeup",
         "all-waiting": "deadlock, every task waits",
+        "blocked-loop": "deadlock, the loop is blocked",
     }
     return f"{kinds.get(report.kind, report.kind)}: {report.sentence}"
 
