@@ -41,7 +41,7 @@ def describe_blocked_loop(wait: Wait, name_of: Callable[[Task], str]) -> Deadloc
         )
         return DeadlockReport("self-deadlock", (edge,), sentence, _coffman(edge, kind, at, None))
     stands = _stands_at(permit.owner)
-    back = WaitEdge(holder, LOOP_THREAD, "resume", stands, who, at)
+    back = WaitEdge(holder, LOOP_THREAD, "await", stands, who, at)
     sentence = (
         f"{who} waits for {what}{at_words(at)} and holds {LOOP_THREAD} meanwhile; "
         f"{holder} holds {what}{since_words(since)} and needs {LOOP_THREAD} to go on{at_words(stands)}"

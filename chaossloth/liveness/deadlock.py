@@ -9,13 +9,14 @@ Conditions are the four of Coffman, Elphick and Shoshani (1971).
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from chaossloth.evidence import DeadlockReport, WaitEdge
-from chaossloth.liveness.waiting import Holder, Task, Waiting, what_for
+from chaossloth.liveness.waiting import Actor, Holder, Task, Waiting, blocked_threads, what_for
 from chaossloth.liveness.words import at_words, listed, since_words
-from chaossloth.subject.primitives import Resource
+from chaossloth.subject.primitives import Resource, watch
 
 __all__ = ["describe_deadlock"]
 
@@ -30,20 +31,21 @@ def describe_deadlock(tasks: list[Task], name_of: Callable[[Task], str]) -> Dead
     "all-waiting". Read-only; the result holds no reference to a task.
     """
     pending = [task for task in tasks if not task.done()]
-    name_of = distinct_names(pending, name_of)
-    waits = [each for each in (what_for(task, pending, name_of) for task in pending) if each is not None]
-    cycle = wait_cycle(waits, name_of)
+    named = distinct_names(pending, name_of)
+    waits = [each for each in (what_for(task, pending, named) for task in pending) if each is not None]
+    waits += blocked_threads(named)
+    cycle = wait_cycle(waits, named)
     if cycle is not None:
-        return cycle_report(cycle, name_of)
-    edges = tuple(each.edge(name_of, each.holders[0] if each.holders else None) for each in waits)
+        return cycle_report(cycle, named)
+    edges = tuple(each.edge(named, each.holders[0] if each.holders else None) for each in waits)
     orphans = [each for each in waits if not each.holders]
-    if orphans and len(waits) == len(pending) and any(is_signal(each) for each in orphans):
-        return DeadlockReport("lost-wakeup", edges, lost_wakeup_sentence(orphans, waits, name_of))
-    return DeadlockReport("all-waiting", edges, all_waiting_sentence(waits, name_of))
+    if orphans and len(waits) >= len(pending) and any(is_signal(each) for each in orphans):
+        return DeadlockReport("lost-wakeup", edges, lost_wakeup_sentence(orphans, waits, named))
+    return DeadlockReport("all-waiting", edges, all_waiting_sentence(waits, named))
 
 
-def distinct_names(tasks: Sequence[Task], name_of: Callable[[Task], str]) -> Callable[[Task], str]:
-    """The same names, numbered in the given order where several of these tasks share one."""
+def distinct_names(tasks: Sequence[Task], name_of: Callable[[Task], str]) -> Callable[[Actor], str]:
+    """The same names, numbered in the given order where several of these tasks share one; threads have their own."""
     shared: dict[str, list[Task]] = {}
     for task in tasks:
         shared.setdefault(name_of(task), []).append(task)
@@ -53,7 +55,14 @@ def distinct_names(tasks: Sequence[Task], name_of: Callable[[Task], str]) -> Cal
         if len(group) > 1
         for number, task in enumerate(group, 1)
     }
-    return lambda task: numbered.get(id(task)) or name_of(task)
+    threads = {id(owner.ref()): watch.owner_name(owner) for owner in watch.thread_owners()}
+
+    def named(actor: Actor) -> str:
+        if isinstance(actor, threading.Thread):
+            return threads.get(id(actor), actor.name)
+        return numbered.get(id(actor)) or name_of(actor)
+
+    return named
 
 
 # -- the wait-for graph ------------------------------------------------------------------------------------------------
@@ -61,7 +70,7 @@ def distinct_names(tasks: Sequence[Task], name_of: Callable[[Task], str]) -> Cal
 Cycle = list[tuple[Waiting, Holder]]
 
 
-def wait_cycle(waits: Sequence[Waiting], name_of: Callable[[Task], str]) -> Cycle | None:
+def wait_cycle(waits: Sequence[Waiting], name_of: Callable[[Actor], str]) -> Cycle | None:
     """The shortest cycle, a self-deadlock first; among equals the one that starts with the first name."""
     import networkx as nx
 
@@ -86,7 +95,7 @@ def _from_smallest(cycle: Sequence[int], names: dict[int, str]) -> list[int]:
     return [*cycle[start:], *cycle[:start]]
 
 
-def cycle_report(cycle: Cycle, name_of: Callable[[Task], str]) -> DeadlockReport:
+def cycle_report(cycle: Cycle, name_of: Callable[[Actor], str]) -> DeadlockReport:
     edges = tuple(waiting.edge(name_of, holder) for waiting, holder in cycle)
     locks = all(waiting.resource is not None for waiting, _ in cycle)
     if len(cycle) == 1:
@@ -142,7 +151,7 @@ def is_signal(each: Waiting) -> bool:
     return not mutex
 
 
-def lost_wakeup_sentence(orphans: list[Waiting], waits: list[Waiting], name_of: Callable[[Task], str]) -> str:
+def lost_wakeup_sentence(orphans: list[Waiting], waits: list[Waiting], name_of: Callable[[Actor], str]) -> str:
     signals = [each for each in orphans if is_signal(each)]
     rest = [each for each in waits if each not in signals]
     first = _clauses(signals, name_of)
@@ -154,11 +163,11 @@ def lost_wakeup_sentence(orphans: list[Waiting], waits: list[Waiting], name_of: 
     return f"{first}{others}; every other task has ended, so nobody is left to {verb} {whom}"
 
 
-def all_waiting_sentence(waits: list[Waiting], name_of: Callable[[Task], str]) -> str:
+def all_waiting_sentence(waits: list[Waiting], name_of: Callable[[Actor], str]) -> str:
     return _clauses(waits, name_of) or "no unfinished task waits for anything that is known"
 
 
-def _clauses(waits: list[Waiting], name_of: Callable[[Task], str]) -> str:
+def _clauses(waits: list[Waiting], name_of: Callable[[Actor], str]) -> str:
     clauses = [
         f"{name_of(each.task)} waits {each.phrase}{at_words(each.at)}{_held_by(each)}" for each in waits[:_SHOWN]
     ]

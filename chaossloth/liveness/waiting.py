@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,9 +19,10 @@ from chaossloth.evidence import Frame, WaitEdge
 from chaossloth.liveness.words import listed
 from chaossloth.subject.primitives import Permit, Resource, Wait, as_frame, watch
 
-__all__ = ["Holder", "Task", "Waiting", "await_chain", "suspended_at", "what_for"]
+__all__ = ["Actor", "Holder", "Task", "Waiting", "await_chain", "blocked_threads", "suspended_at", "what_for"]
 
 Task = asyncio.Task[Any]
+Actor = asyncio.Task[Any] | threading.Thread
 _SUSPENDED = (types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType)
 
 _WORDS = {
@@ -35,18 +37,18 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Whom a wait depends on: a task, or (task None) one that ended and took the permit with it."""
+    """Whom a wait depends on: a task or thread, or (actor None) one that ended and took the permit with it."""
 
-    task: Task | None
+    task: Actor | None
     name: str
     since: Frame | None
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """One waiting task. resource None: it waits for tasks or a bare future; phrase: what follows "waits"."""
+    """One waiting task or thread. resource None: it waits for tasks or a bare future; phrase: what follows "waits"."""
 
-    task: Task
+    task: Actor
     resource: Resource | None
     name: str
     operation: str
@@ -54,7 +56,7 @@ class Waiting:
     at: Frame | None
     holders: tuple[Holder, ...]
 
-    def edge(self, name_of: Callable[[Task], str], holder: Holder | None) -> WaitEdge:
+    def edge(self, name_of: Callable[[Actor], str], holder: Holder | None) -> WaitEdge:
         since = holder.since if holder else None
         return WaitEdge(name_of(self.task), self.name, self.operation, self.at, holder.name if holder else None, since)
 
@@ -88,7 +90,7 @@ def await_chain(task: Task) -> Iterator[types.FrameType]:
             yield frame
 
 
-def what_for(task: Task, pending: list[Task], name_of: Callable[[Task], str]) -> Waiting | None:
+def what_for(task: Task, pending: list[Task], name_of: Callable[[Actor], str]) -> Waiting | None:
     """None: the task is not suspended, it could run."""
     parked = getattr(task, "_fut_waiter", None)
     if parked is None or parked.done():
@@ -106,8 +108,23 @@ def what_for(task: Task, pending: list[Task], name_of: Callable[[Task], str]) ->
     wait = watch.waiting(task)
     if wait is not None:
         return _on_primitive(task, wait, at, name_of)
+    threads = [owner for owner in watch.waiting_threads() if owner.ref() is not None]
+    if threads:  # nothing else is left that could end it: it waits for what one of them does
+        holders = tuple(Holder(owner.ref(), watch.owner_name(owner), None) for owner in threads)
+        name = listed([holder.name for holder in holders])
+        return Waiting(task, None, name, "await", f"for {name}", at, holders)
     name = _future_name(parked)
     return Waiting(task, None, name, "await", f"for {name}", at, ())
+
+
+def blocked_threads(name_of: Callable[[Actor], str]) -> list[Waiting]:
+    """What threads wait for that cannot go on."""
+    found = []
+    for owner in watch.waiting_threads():
+        wait, thread = owner.waits[-1], owner.ref()
+        if thread is not None:
+            found.append(_on_primitive(thread, wait, as_frame(wait.at), name_of))
+    return found
 
 
 def _future_name(future: Any) -> str:
@@ -115,15 +132,16 @@ def _future_name(future: Any) -> str:
     return f"future {known}" if known else "a future"
 
 
-def _on_primitive(task: Task, wait: Wait, at: Frame | None, name_of: Callable[[Task], str]) -> Waiting:
+def _on_primitive(task: Actor, wait: Wait, at: Frame | None, name_of: Callable[[Actor], str]) -> Waiting:
     resource = wait.resource
-    holders = tuple(_holder(permit, name_of) for permit in resource.permits) if wait.operation == "acquire" else ()
+    acquires = wait.operation.rpartition(".")[2] == "acquire"
+    holders = tuple(_holder(permit, name_of) for permit in resource.permits) if acquires else ()
     name, obj = watch.label(resource), resource.ref()
     family = next(
         (each for each in ("Condition", "Event", "Queue", "Barrier") if isinstance(obj, _class(each))), "Lock"
     )
     phrase = _WORDS.get((family, wait.operation), "for {}").format(name)
-    operation = f"{resource.kind}.{wait.operation}"
+    operation = wait.operation if "." in wait.operation else f"{resource.kind}.{wait.operation}"
     return Waiting(task, resource, name, operation, phrase, at or as_frame(wait.at), holders)
 
 
@@ -132,10 +150,11 @@ def _class(name: str) -> type:
     return found
 
 
-def _holder(permit: Permit, name_of: Callable[[Task], str]) -> Holder:
-    task = permit.owner.ref()
-    name = watch.owner_name(permit.owner) if task is None else name_of(task)
-    return Holder(None if task is None or task.done() else task, name, as_frame(permit.at))
+def _holder(permit: Permit, name_of: Callable[[Actor], str]) -> Holder:
+    actor = permit.owner.ref()
+    name = watch.owner_name(permit.owner) if actor is None else name_of(actor)
+    ended = actor is None or (not actor.is_alive() if isinstance(actor, threading.Thread) else actor.done())
+    return Holder(None if ended else actor, name, as_frame(permit.at))
 
 
 def _behind(parked: Any, chain: Sequence[types.FrameType], pending: list[Task]) -> tuple[str, list[Task]] | None:

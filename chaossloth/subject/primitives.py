@@ -178,9 +178,13 @@ class PrimitiveWatch:
         owner = self._owners.get(id(task))
         return tuple(owner.held) if owner is not None and owner.ref() is task else ()
 
+    def thread_owners(self) -> list[Owner]:
+        """Threads that took a lock or waited for one."""
+        return [owner for owner in self._owners.values() if owner.is_thread]
+
     def waiting_threads(self) -> list[Owner]:
         """Threads that wait without a limit."""
-        return [owner for owner in self._owners.values() if owner.is_thread and owner.waits]
+        return [owner for owner in self.thread_owners() if owner.waits]
 
     def lock_order(self) -> tuple[LockOrderEdge, ...]:
         """Edges (first held, second asked for) of this run, among locks and semaphores of value 1."""
