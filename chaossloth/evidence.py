@@ -207,6 +207,7 @@ class Bounds:
     max_steps: int = 0
     strategies: tuple[str, ...] = ()
     real_io: tuple[str, ...] = ()
+    run_on: str | None = None  # how long tasks left at the end were followed, where that was cut short
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +323,10 @@ class WaitEdge:
 
 @dataclass(frozen=True, slots=True)
 class DeadlockReport:
-    """kind: "self-deadlock", "cycle", "lost-wakeup", "all-waiting". cycle: its edges, or those of all who wait."""
+    """kind: "self-deadlock", "cycle", "blocked-loop", "lost-wakeup", "all-waiting".
+
+    cycle: its edges, or those of all who wait. A task or a thread is named by `WaitEdge.task`.
+    """
 
     kind: str
     cycle: tuple[WaitEdge, ...]
@@ -346,6 +350,7 @@ class Liveness:
     deadlocks: tuple[DeadlockReport, ...] = ()
     lock_order_cycles: tuple[tuple[LockOrderEdge, ...], ...] = ()
     locks_seen: int = 0
+    left_at_end: tuple[str, ...] = ()  # tasks and asynchronous generators that the end of the scenario cut off
 
 
 @dataclass(frozen=True, slots=True)

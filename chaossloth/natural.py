@@ -6,8 +6,9 @@ draws, and the median of the ratios of their durations is reported, but only whe
 least 5 ms, and ratios that agree with each other. Runs of a millisecond differ more by chance than by the hooks.
 
 How a run is judged: first by what stopped it (deadlock, livelock), then by the program, then by what was left behind (a
-task that died and that nobody looked at, a pending task that was garbage-collected). "Never retrieved" is computed when
-the main task ends; the message that asyncio itself gives depends on when the collector runs.
+task that died and that nobody looked at, a pending task that was garbage-collected, a task that waits for ever after it
+was cancelled at the end, a coroutine that was never awaited). "Never retrieved" is computed when the main task ends;
+the message that asyncio itself gives depends on when the collector runs.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from chaossloth.loop.quiet import NothingRunnable, TimeIsUp
 from chaossloth.loop.stock import Program, StockRun
 from chaossloth.loop.virtual import real_monotonic, sources
 from chaossloth.starvation import Watchdog
+from chaossloth.subject.primitives import watch
 from chaossloth.subject.running import innermost_own
 
 __all__ = ["NaturalSample", "judge_run", "overhead_of", "sample"]
@@ -106,6 +108,8 @@ def sample(
     tally = _Tally()
     watchdog = Watchdog(is_subject=is_subject)
     watchdog.start(threading.get_ident())
+    watched = watch.active
+    watch.install()  # once, not for each run: it makes the interpreter forget what it knows of these classes
     end = real_monotonic() + seconds
     try:
         for number in range(runs):
@@ -121,6 +125,8 @@ def sample(
         overhead = _overhead(program, tally, is_subject, step_limit_s, watchdog)
     finally:
         watchdog.stop()
+        if not watched:
+            watch.uninstall()
     return _result(tally, overhead, watchdog)
 
 
@@ -201,6 +207,10 @@ def _left_behind(run: StockRun) -> Outcome | None:
         )
     for message in run.destroyed():
         return Outcome(False, "leak", None, f"a pending task was garbage-collected: {message}")
+    for name, place in run.hung_at_end:
+        return Outcome(False, "leak", None, f"task {name} was cancelled at the end and waits for ever", place)
+    for each in run.unawaited:
+        return Outcome(False, "leak", None, each.sentence, each.created)
     return None
 
 
@@ -242,6 +252,8 @@ def _timed(
     program: Program, is_subject: Callable[[str], bool], limit_s: float, seed: int, watchdog: Watchdog, hooked: bool
 ) -> float:
     run = StockRun(is_subject, limit_s, hooked=hooked, step_watch=watchdog if hooked else None)
+    if not hooked:
+        watch.uninstall()
     sources.enter(real_monotonic, _never, seed, _FirstDraw(), clocks=False)
     try:
         started = real_monotonic()
@@ -249,6 +261,7 @@ def _timed(
         return max(real_monotonic() - started, 1e-9)
     finally:
         sources.leave()
+        watch.install()
 
 
 def _never(seconds: float) -> None:

@@ -165,6 +165,8 @@ class Session:
             "executions": result.executions,
             "failures": result.failures,
             "truncated": result.truncated,
+            "capped": result.capped,
+            "left": result.left,
             "executions_to_find": result.executions_to_find,
             "exhausted": result.exhausted,
             "distinct": len(result.signatures),

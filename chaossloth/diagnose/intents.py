@@ -52,6 +52,8 @@ ALLOWED: Mapping[str, tuple[str, ...]] = {
     "deadlock-lock-order": (),
     "self-deadlock": (),
     "blocked-loop": (),
+    "livelock": _ATOMICITY,
+    "leak": _ATOMICITY,
     "unclassified": _ATOMICITY,
 }
 

@@ -41,6 +41,8 @@ PATTERNS = (
     "blocked-loop",
     "atomicity-violation",
     "order-violation",
+    "livelock",
+    "leak",
     "unclassified",
 )
 _CHANGED = re.compile(r"(changed size|changed|mutated) during iteration")
@@ -205,6 +207,8 @@ def _from_the_run(trace: Trace, lines: Lines) -> tuple[str, str]:
         return _missing(found, trace, lines)
     if cut := _cut_short(trace, lines):
         return "atomicity-violation", cut
+    if trace.outcome.failure in ("livelock", "leak"):
+        return trace.outcome.failure, f"{trace.outcome.message}. {alone}."
     return "unclassified", f"{alone}."
 
 

@@ -14,7 +14,7 @@ import os
 import traceback
 from asyncio import events
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -26,6 +26,7 @@ from chaossloth.explore.strategy import Deviate
 from chaossloth.liveness import describe_blocked_loop, describe_deadlock, detect_livelock, suspended_at
 from chaossloth.loop import controlled, real_io
 from chaossloth.loop.controlled import ControlledLoop
+from chaossloth.loop.ends import Ends
 from chaossloth.loop.run import Chooser, LoopStopped, Model, Run
 from chaossloth.loop.scheduling import SchedulingLoop
 from chaossloth.loop.virtual import sources
@@ -33,8 +34,14 @@ from chaossloth.subject.holdings import Wait
 from chaossloth.subject.primitives import watch
 from chaossloth.subject.record import recorder
 from chaossloth.subject.running import innermost_own
+from chaossloth.subject.unawaited import UnawaitedWatch
 
 __all__ = ["Execution", "Executor", "Program", "Unsupported", "display_names", "run_alone"]
+
+
+_LOOKS = (
+    3  # a coroutine that is kept and never awaited rarely depends on the order, and each look costs as much as a run
+)
 
 
 class Program(Protocol):
@@ -58,6 +65,8 @@ class Execution:
     """One execution: its schedule (as taken), outcome, and the raw material of its trace.
 
     truncated: the step limit ended it under an order that need not be fair; it says nothing.
+    capped: tasks that the main task left behind were not followed to their end (`loop.ends`).
+    left: what still ran, or was left unfinished, at the end: sentences with their lines.
     """
 
     schedule: Schedule
@@ -68,6 +77,8 @@ class Execution:
     lock_order: tuple[evidence.LockOrderEdge, ...]
     truncated: bool = False
     locks: int = 0
+    capped: bool = False
+    left: frozenset[str] = frozenset()
 
     @property
     def failed(self) -> bool:
@@ -108,6 +119,8 @@ class Executor:
         self.real_io: set[str] = set()
         self.last_result: Any = None  # what the program returned; for comparisons made right after the run
         self._stale = False
+        self._unawaited = UnawaitedWatch(is_subject)
+        self._looks = _LOOKS  # executions at whose end coroutines are looked for that are still referenced
         self._loop = ControlledLoop()
         self._extra: list[ControlledLoop] = []
         watch.task_name = self._task_label
@@ -137,14 +150,20 @@ class Executor:
         _watch_blocking(run)
         sources.enter(lambda: run.now, lambda s: _advance(run, s), seed, self._loop.task_key)
         real_io.start()
+        self._unawaited.start(look_around=self._looks > 0)
         try:
             outcome = self._judge(run, *self._run())
             draws, touched = sources.drawn, frozenset(sources.touched)
         finally:
+            found = self._unawaited.stop()
             run.real_io |= real_io.stop()
             sources.leave()
             _leave_blocking()
             recorder.enabled = False
+        if self._looks > 0 and not found:
+            self._looks -= 1
+        if outcome.ok and found and run.ended is None:
+            outcome = Outcome(False, "leak", None, found[0].sentence, found[0].created)
         return self._finish(run, outcome, seed, draws, touched)
 
     def _finish(self, run: Run, outcome: Outcome, seed: int, draws: int, touched: frozenset[str]) -> Execution:
@@ -158,7 +177,11 @@ class Executor:
         deviations = tuple((i, taken) for i, taken in enumerate(run.taken) if taken)
         schedule = Schedule(run.model.label, seed, deviations, checksum(run.order))  # type: ignore[arg-type]
         truncated = run.ended is not None and run.ended.kind == "livelock" and schedule.label == "reorder"
-        return Execution(schedule, outcome, run, draws, touched, watch.lock_order(), truncated, watch.locks_seen)
+        left = frozenset(_left_behind(run.ends))
+        edges = watch.lock_order()
+        return Execution(
+            schedule, outcome, run, draws, touched, edges, truncated, watch.locks_seen, run.ends.capped, left
+        )
 
     def _run(self) -> tuple[Any, BaseException | None]:
         try:
@@ -213,6 +236,9 @@ class Executor:
             outcome = self._unretrieved(run) or outcome
         if self.program.kind != "sync" and not self._loop.is_closed():
             self._loop.drain()
+        if outcome.ok and run.ends.stubborn:
+            sentence, place = run.ends.stubborn[0]
+            return Outcome(False, "leak", None, sentence, place)
         return outcome
 
     def _first_judgement(self, run: Run, result: Any, error: BaseException | None) -> Outcome:
@@ -284,6 +310,12 @@ def _is_ours(error: BaseException) -> bool:
     file = frames[-1][0].f_code.co_filename if frames else ""
     dispatchers = (_LOOP_DIRECTORY + "virtual.py", _LOOP_DIRECTORY + "streams.py")
     return isinstance(error, _FAULTS) and file.startswith(_LOOP_DIRECTORY) and file not in dispatchers
+
+
+def _left_behind(ends: Ends) -> Iterator[str]:
+    for what, left in (("task", ends.pending), ("asynchronous generator", ends.generators)):
+        for name, place in left:
+            yield f"{what} {name}" + (f" at {os.path.basename(place.file)}:{place.line}" if place else "")
 
 
 def display_names(run: Run) -> dict[str, str]:

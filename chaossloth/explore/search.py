@@ -63,6 +63,8 @@ class SearchResult:
     touched: set[str] = field(default_factory=set)
     pct_runs: int = 0
     strategies: dict[str, int] = field(default_factory=dict)  # name -> executions
+    capped: int = 0  # executions whose left-over tasks were not followed to their end
+    left: dict[str, int] = field(default_factory=dict)  # what was left behind at the end -> in how many executions
     locks: int = 0  # locks, semaphores and conditions seen in one execution, at most
     seeds: set[int] = field(default_factory=set)
 
@@ -78,6 +80,9 @@ class SearchResult:
         self.signatures.add(signature(run.steps))
         self.lock_order.update(execution.lock_order)
         self.locks = max(self.locks, execution.locks)
+        self.capped += execution.capped
+        for each in execution.left:
+            self.left[each] = self.left.get(each, 0) + 1
         if execution.truncated:
             self.truncated += 1
         elif execution.failed:
@@ -121,7 +126,7 @@ class Search:
 
     def _is_exhaustive(self) -> bool:
         result = self.result
-        return not (self._dropped or result.draws or result.truncated or self._executor.real_io)
+        return not (self._dropped or result.draws or result.truncated or result.capped or self._executor.real_io)
 
     def _steps(self) -> Iterator[Callable[[], None]]:
         """The turns of the portfolio; ends when nothing is left that could be new."""

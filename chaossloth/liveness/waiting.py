@@ -19,7 +19,17 @@ from chaossloth.evidence import Frame, WaitEdge
 from chaossloth.liveness.words import listed
 from chaossloth.subject.primitives import Permit, Resource, Wait, as_frame, watch
 
-__all__ = ["Actor", "Holder", "Task", "Waiting", "await_chain", "blocked_threads", "suspended_at", "what_for"]
+__all__ = [
+    "Actor",
+    "Holder",
+    "Task",
+    "Waiting",
+    "await_chain",
+    "blocked_threads",
+    "suspended_at",
+    "suspended_in",
+    "what_for",
+]
 
 Task = asyncio.Task[Any]
 Actor = asyncio.Task[Any] | threading.Thread
@@ -63,16 +73,21 @@ class Waiting:
 
 def suspended_at(task: Task) -> Frame | None:
     """The deepest subject frame of the task's await chain (`watch.is_subject`), None if it has none or has ended."""
+    return suspended_in(task.get_coro())
+
+
+def suspended_in(coroutine: Any) -> Frame | None:
+    """The same of a coroutine or asynchronous generator."""
     innermost = None
-    for frame in await_chain(task):
+    for frame in await_chain(coroutine):
         if watch.is_subject(frame.f_code.co_filename):
             innermost = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname)
     return innermost
 
 
-def await_chain(task: Task) -> Iterator[types.FrameType]:
-    """Frames from the task's coroutine inwards to where it is suspended."""
-    here: Any = task.get_coro()
+def await_chain(coroutine: Any) -> Iterator[types.FrameType]:
+    """Frames from a suspended coroutine inwards to where it waits."""
+    here = coroutine
     seen = 0
     while here is not None and seen < 1000:
         seen += 1
@@ -96,7 +111,7 @@ def what_for(task: Task, pending: list[Task], name_of: Callable[[Actor], str]) -
     if parked is None or parked.done():
         return None
     at = suspended_at(task)
-    chain = list(await_chain(task))
+    chain = list(await_chain(task.get_coro()))
     found = _behind(parked, chain, pending)
     if found is not None:
         operation, others = found

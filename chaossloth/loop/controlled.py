@@ -30,19 +30,21 @@ import asyncio
 import sys
 import threading
 from asyncio import events
+from types import CoroutineType
 from typing import Any
 
+from chaossloth.evidence import Frame
+from chaossloth.liveness import suspended_at
 from chaossloth.loop.delivery import DeliveringLoop
+from chaossloth.loop.ends import CLEAN_UP_STEPS, RUN_ON_S, RUN_ON_STEPS, close
 from chaossloth.loop.run import Handle, LoopStopped, Proc, RawStep
 from chaossloth.loop.scheduling import callback_name
 from chaossloth.loop.virtual import real_monotonic
 from chaossloth.subject.channel import guard
+from chaossloth.subject.primitives import watch
 from chaossloth.subject.record import recorder
 
 __all__ = ["ControlledLoop"]
-
-
-_RUN_ON_S = 1.0  # of virtual time
 
 
 def _unsupported(name: str) -> Any:
@@ -141,7 +143,7 @@ class ControlledLoop(DeliveringLoop):
     def _execute(self, handle: Handle) -> None:
         run = self.run
         proc = handle.proc
-        if run.count >= run.model.max_steps + (0 if run.judging else 2_000):
+        if run.count >= run.limit:
             raise LoopStopped("livelock", f"{run.count} steps were made and the program did not end")
         proc.steps += 1
         run.current = proc
@@ -232,14 +234,27 @@ class ControlledLoop(DeliveringLoop):
 
     def _finalize_asyncgen(self, agen: Any) -> None:
         self._asyncgens.discard(agen)
+        self._left_unfinished([agen])
         if not self._closed:
             self.call_soon_threadsafe(self.create_task, agen.aclose())
 
     async def shutdown_asyncgens(self) -> None:
         agens = list(self._asyncgens)
         self._asyncgens.clear()
-        if agens:
-            await asyncio.gather(*(agen.aclose() for agen in agens), return_exceptions=True)
+        self._left_unfinished(agens)
+        results = await asyncio.gather(*(agen.aclose() for agen in agens), return_exceptions=True)
+        for agen, error in zip(agens, results, strict=True):
+            if isinstance(error, Exception):
+                message = f"an error occurred during closing of asynchronous generator {agen!r}"
+                self.call_exception_handler({"message": message, "exception": error, "asyncgen": agen})
+
+    def _left_unfinished(self, agens: list[Any]) -> None:
+        codes = [(agen.__qualname__, agen.ag_code) for agen in agens]
+        self.run.ends.generators += [
+            (name, Frame(code.co_filename, code.co_firstlineno, code.co_qualname))
+            for name, code in codes
+            if watch.is_subject(code.co_filename)
+        ]
 
     def add_signal_handler(  # type: ignore[override]  # generic over the callback's arguments
         self, sig: int, callback: Any, *args: Any
@@ -252,42 +267,72 @@ class ControlledLoop(DeliveringLoop):
     # ------------------------------------------------------------------ after the main future
 
     def drain(self) -> None:
-        """What `asyncio.run` does at its end: cancel what is left, let it finish in stock order.
-
-        What refuses to finish is closed.
-        """
-        self.run.judging = False
-        if self.run.detail and self.run.ended is None:
-            self._run_on()
-        self.run.recording = False
+        """What `asyncio.run` does at its end, in stock order; see `loop.ends`. What it shows goes to `run.ends`."""
+        run = self.run
+        run.judging = False
         left = self.unfinished()
+        if left and run.ended is None:
+            run.ends.pending += [self._made_by(task) for task in left if isinstance(task.get_coro(), CoroutineType)]
+            if run.recording:
+                self._run_on(left)
+                left = self.unfinished()
+        run.recording = False
+        run.limit = run.count + CLEAN_UP_STEPS
         if left:
-            for task in left:
-                task.cancel()
-            try:
-                self._reorder = self._latency = False
-                self.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-            except LoopStopped:
-                pass  # a task that refuses to end: closed below, its outcome was judged already
-            except RuntimeError as error:
-                self.run.problems.append({"message": f"while cancelling what was left: {error}", "exception": None})
-        for task in self.unfinished() if left else ():
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            _close_quietly(task.get_coro())
+            self._cancel(left)
+        if self._asyncgens:
+            self._close_generators()
         self._ready.clear()
         self._timers.clear()
         self._free.clear()
 
-    def _run_on(self) -> None:
+    def _named(self, task: asyncio.Task[Any]) -> tuple[str, Frame | None]:
+        proc = self.proc_of(task)
+        return (proc.name if proc is not None else task.get_name()), suspended_at(task)
+
+    def _made_by(self, task: asyncio.Task[Any]) -> tuple[str, Frame | None]:
+        """Name and function: where it stands differs between executions."""
+        code = task.get_coro().cr_code  # type: ignore[union-attr]
+        own = watch.is_subject(code.co_filename)
+        return self._named(task)[0], Frame(code.co_filename, code.co_firstlineno, code.co_qualname) if own else None
+
+    def _run_on(self, left: list[asyncio.Task[Any]]) -> None:
         """Let what the main task left behind go on, recorded but not judged: an access that came too late is seen."""
-        left = self.unfinished()
-        if not left:
-            return
+        run = self.run
+        run.limit = run.count + RUN_ON_STEPS
         self._reorder = self._latency = False
         try:
-            self.run_until_complete(asyncio.wait(left, timeout=_RUN_ON_S))
+            _, waiting = self.run_until_complete(asyncio.wait(left, timeout=RUN_ON_S))
+            run.ends.capped = bool(waiting)
+        except LoopStopped as stopped:  # they wait for ever: nothing more is going to be seen; or the cap
+            run.ends.capped = stopped.kind != "deadlock"
+
+    def _cancel(self, left: list[asyncio.Task[Any]]) -> None:
+        """Cancel and wait; what does not end is said, and closed."""
+        for task in left:
+            task.cancel()
+        self._reorder = self._latency = False
+        how = ""
+        try:
+            self.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        except LoopStopped as stopped:
+            how = "waits for ever" if stopped.kind == "deadlock" else f"still runs {CLEAN_UP_STEPS} steps later"
+        except RuntimeError as error:
+            self.run.problems.append({"message": f"while cancelling what was left: {error}", "exception": None})
+        for task in self.unfinished():
+            name, place = self._named(task)
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            raised = close(task.get_coro())
+            refused = f"; closing it raised {type(raised).__name__}: {raised}" if raised is not None else ""
+            self.run.ends.stubborn.append(
+                (f"task {name} was cancelled at the end and {how or 'did not end'}{refused}", place)
+            )
+
+    def _close_generators(self) -> None:
+        try:
+            self.run_until_complete(self.shutdown_asyncgens())
         except LoopStopped:
-            return  # they wait for ever: nothing more is going to be seen
+            self.run.ends.stubborn.append(("the clean-up of an asynchronous generator waits for ever", None))
 
     # ------------------------------------------------------------------ what is refused
 
@@ -318,15 +363,6 @@ class ControlledLoop(DeliveringLoop):
     subprocess_shell = _unsupported("subprocess_shell")
     getaddrinfo = _unsupported("getaddrinfo")
     getnameinfo = _unsupported("getnameinfo")
-
-
-def _close_quietly(coro: Any) -> None:
-    """Close a coroutine. One that ignores GeneratorExit raises RuntimeError: the run is over, nothing is lost."""
-    try:
-        coro.close()
-    except BaseException as error:
-        if isinstance(error, (KeyboardInterrupt, SystemExit)):
-            raise
 
 
 def _position(proc: Proc) -> Any:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from chaossloth.evidence import DeadlockReport
+from chaossloth.loop.ends import CLEAN_UP_STEPS, Ends
 
 if TYPE_CHECKING:
     from chaossloth.loop.scheduling import SchedulingLoop
@@ -201,6 +202,11 @@ class Run:
     deadlock: DeadlockReport | None = None
     ended: LoopStopped | None = None
     on_stop: Callable[[LoopStopped, SchedulingLoop], None] | None = None
+    ends: Ends = field(default_factory=Ends)
+    limit: int = 0  # of steps, for the part of the execution that runs now
+
+    def __post_init__(self) -> None:
+        self.limit = self.model.max_steps
 
     def stopped_by(self, stopped: LoopStopped, loop: SchedulingLoop) -> None:
         """The first stop decides the outcome; what runs afterwards (the subject's own cleaning up) is not judged."""
@@ -210,6 +216,7 @@ class Run:
                 self.on_stop(stopped, loop)
         self.judging = False
         self.recording = False
+        self.limit = self.count + CLEAN_UP_STEPS
 
     def decide(self, options: list[Handle | None]) -> int:
         taken = self.chooser.choose(options, self)

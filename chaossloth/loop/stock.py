@@ -29,6 +29,7 @@ from chaossloth.loop.quiet import NothingRunnable, QuietSelector, TimeIsUp
 from chaossloth.loop.virtual import real_monotonic as monotonic
 from chaossloth.loop.virtual import real_monotonic_ns as monotonic_ns
 from chaossloth.subject.channel import guard
+from chaossloth.subject.unawaited import Unawaited, UnawaitedWatch
 
 __all__ = [
     "Actor",
@@ -125,6 +126,8 @@ class StockRun:
         self.main_ended: list[BaseException] = []  # how main coroutines ended: StopIteration holds a result
         self.stop: NothingRunnable | TimeIsUp | None = None  # the first stop while the run was judged
         self.waiting: list[tuple[str, Frame]] = []  # name and place of each task at that stop
+        self.unawaited: tuple[Unawaited, ...] = ()
+        self.hung_at_end: list[tuple[str, Frame]] = []  # tasks that were cancelled at the end and wait for ever
         self.step_watch = step_watch
         self.audit = StockAudit(self._stopped, lambda: self.switches) if hooked else None
         self.selector: QuietSelector | None = None
@@ -194,14 +197,12 @@ class StockRun:
 
     def _stopped(self, stop: NothingRunnable | TimeIsUp) -> None:
         """The run is about to be given up: note where each task waits, and let `asyncio.run` clean up."""
+        pending = sorted((t for t in self._tasks if not t.done()), key=_identity)
+        if not self.judging and self.stop is None and isinstance(stop, NothingRunnable):
+            self.hung_at_end = self.hung_at_end or _places(pending)
         if self.judging and self.stop is None:
             self.stop = stop
-            pending = sorted((t for t in self._tasks if not t.done()), key=_identity)
-            for task in pending:
-                delegate = cast(_Delegate, task.get_coro())
-                frame = delegate.position()
-                if frame is not None:
-                    self.waiting.append((delegate.name(), frame))
+            self.waiting = _places(pending)
             if self.audit is not None and isinstance(stop, NothingRunnable):
                 self.audit.describe(pending)
         if self.selector is not None:
@@ -249,12 +250,15 @@ class StockRun:
         """
         result: Any = None
         error: BaseException | None = None
+        unawaited = UnawaitedWatch(self._is_subject)
+        unawaited.start()
         watching = nullcontext() if self.audit is None else self.audit.watching(self._is_subject)
         with stock_policy(self.new_loop), watching:
             try:
                 result = program.call() if program.kind == "sync" else asyncio.run(program.make())
             except BaseException as raised:
                 error = raised
+        self.unawaited = unawaited.stop()
         guard.step_started = None
         if program.kind != "sync" and self.main_ended and self.stop is None:
             result, error = _main_result(self.main_ended[0])  # what then refused to be cancelled is not judged
@@ -281,6 +285,11 @@ class StockRun:
     def destroyed(self) -> list[str]:
         """Messages about tasks that were collected by the garbage collector while they were pending."""
         return [str(p["message"]) for p in self.problems if "destroyed but it is pending" in str(p.get("message"))]
+
+
+def _places(tasks: list[asyncio.Task[Any]]) -> list[tuple[str, Frame]]:
+    delegates = [cast(_Delegate, task.get_coro()) for task in tasks]
+    return [(each.name(), frame) for each in delegates if (frame := each.position()) is not None]
 
 
 def _identity(task: asyncio.Task[Any]) -> str:

@@ -42,6 +42,7 @@ from chaossloth.subject.locate import locate, parse_target
 __all__ = ["investigate"]
 
 FORCED_RUNS = 20
+SPINNING_RUNS = 2
 _SEARCH_SHARE = 0.5  # of the budget, for all labels together
 _EXECUTIONS: Mapping[Label, int] = {"stock": 300, "latency": 300, "reorder": 1500}
 _T = TypeVar("_T")
@@ -241,7 +242,8 @@ class _Investigator(Context):
         if finding.label == "reorder":
             return
         self.observer.progress("forcing the order on the stock loop", None, None)
-        stock = decode(Forced, self._call("force", times=FORCED_RUNS))
+        spins = finding.failure == "livelock"  # each such run lasts as long as the limit
+        stock = decode(Forced, self._call("force", times=SPINNING_RUNS if spins else FORCED_RUNS))
         self._finding(forced={**finding.forced, "stock": stock})
 
     def _liveness(self) -> None:
@@ -253,7 +255,8 @@ class _Investigator(Context):
             finding = self.found
             deadlocks = (finding.deadlock,) if finding is not None and finding.deadlock is not None else ()
             locks = max((f["locks"] for f in self.figures.values()), default=0)
-            self._add(liveness=Liveness(executions, deadlocks, tuple(dict.fromkeys(cycles)), locks))
+            left = dict.fromkeys(each for f in self.figures.values() for each in f.get("left", ()))
+            self._add(liveness=Liveness(executions, deadlocks, tuple(dict.fromkeys(cycles)), locks, tuple(left)))
 
     def _starvation(self) -> None:
         import ast

@@ -24,6 +24,7 @@ from chaossloth.evidence import (
     StarvationEntry,
     Verdict,
 )
+from chaossloth.loop.ends import RUN_ON_WORDS
 
 __all__ = ["of_search", "outcome_of", "starving", "timings"]
 
@@ -81,6 +82,7 @@ def _bounds(made: Sequence[Mapping[str, Any]], calls: int | None, real_io: tuple
         max_steps=20_000 if made else 0,
         strategies=tuple(dict.fromkeys(name for f in made for name in f["strategies"])),
         real_io=real_io,
+        run_on=RUN_ON_WORDS if any(f.get("capped") for f in made) else None,
     )
 
 

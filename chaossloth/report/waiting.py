@@ -7,6 +7,7 @@ from chaossloth.report.words import count, place, shown_path, skipped
 
 __all__ = ["deadlock_words", "edge_words", "liveness_lines", "starvation_lines"]
 
+_SHOWN = 4  # of what was left at the end
 LONG_STEP_MS = 50.0  # asyncio's debug mode warns from 100 ms on; an interactive service feels half of that
 
 
@@ -22,6 +23,11 @@ def liveness_lines(inv: Investigation) -> list[str]:
         lines = [f"no wait-for cycle {seen} · {_lock_order(liveness.locks_seen, bool(liveness.lock_order_cycles))}"]
     for cycle in liveness.lock_order_cycles:
         lines += _lock_cycle(cycle, occurred=bool(liveness.deadlocks))
+    if liveness.left_at_end:
+        shown = [*liveness.left_at_end[:_SHOWN]]
+        more = len(liveness.left_at_end) - _SHOWN
+        words = ", ".join([*shown, *([f"{more} more"] if more > 0 else [])])
+        lines.append(f"left when the scenario ended, and cut off: {words}")
     return lines
 
 
