@@ -336,12 +336,20 @@ class DeadlockReport:
 
 @dataclass(frozen=True, slots=True)
 class LockOrderEdge:
+    """`task` held `first` when it asked for `second`.
+
+    how: "await": it would be suspended while it waits; "step": it took both in one step and would block the loop's
+    thread; "thread": it is a thread of its own. reentrant: `second` is a lock that its own thread gets again.
+    """
+
     first: str
     second: str
     task: str
     first_at: Frame | None
     second_at: Frame | None
     gates: tuple[str, ...] = ()  # the other locks that the task held when it asked for `second`
+    how: str = "await"
+    reentrant: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,6 +358,7 @@ class Liveness:
     deadlocks: tuple[DeadlockReport, ...] = ()
     lock_order_cycles: tuple[tuple[LockOrderEdge, ...], ...] = ()
     locks_seen: int = 0
+    natural_runs: int = 0  # audited beside the executions
     left_at_end: tuple[str, ...] = ()  # tasks and asynchronous generators that the end of the scenario cut off
 
 

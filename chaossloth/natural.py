@@ -23,7 +23,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chaossloth.boundary.telemetry import Telemetry, table
-from chaossloth.evidence import Failure, Frame, Natural, Outcome, StarvationEntry, wilson_interval
+from chaossloth.evidence import (
+    DeadlockReport,
+    Failure,
+    Frame,
+    LockOrderEdge,
+    Natural,
+    Outcome,
+    StarvationEntry,
+    wilson_interval,
+)
+from chaossloth.loop.auditing import StockAudit
 from chaossloth.loop.quiet import NothingRunnable, TimeIsUp
 from chaossloth.loop.stock import Program, StockRun
 from chaossloth.loop.virtual import real_monotonic, sources
@@ -48,7 +58,8 @@ class NaturalSample:
 
     natural: counts, interval, overhead (None where it is not measurable, see `overhead_of`).
     telemetry: µs suspended per await site and run. starvation: long steps. longest_step_ms: None when no task made a
-    step. outcomes, durations_s, switches (steps of tasks) and ready_latency_us (longest time from the poll to the
+    step. lock_order, locks: edges and number of locks, of all runs. deadlock: of the first run that got stuck.
+    outcomes, durations_s, switches (steps of tasks) and ready_latency_us (longest time from the poll to the
     step): one per run.
     """
 
@@ -61,6 +72,9 @@ class NaturalSample:
     durations_s: tuple[float, ...] = ()
     switches: tuple[int, ...] = ()
     ready_latency_us: tuple[float, ...] = ()
+    lock_order: tuple[LockOrderEdge, ...] = ()
+    locks: int = 0
+    deadlock: DeadlockReport | None = None
 
 
 @dataclass(slots=True)
@@ -74,6 +88,15 @@ class _Tally:
     queued: list[float] = field(default_factory=list)
     longest: tuple[int, Frame | None] = (0, None)
     aborted: str | None = None
+    lock_order: dict[LockOrderEdge, None] = field(default_factory=dict)
+    locks: int = 0
+    deadlock: DeadlockReport | None = None
+
+    def audit(self, audit: StockAudit) -> None:
+        """Also of a run that is not counted."""
+        self.lock_order.update(dict.fromkeys(audit.lock_order))
+        self.locks = max(self.locks, audit.locks)
+        self.deadlock = self.deadlock or audit.deadlock
 
     def add(self, run: StockRun, outcome: Outcome, seconds: float) -> None:
         self.outcomes.append(outcome)
@@ -137,6 +160,8 @@ def _one(
     started = real_monotonic()
     result, error = run.execute(program)
     seconds = real_monotonic() - started
+    if run.audit is not None:
+        tally.audit(run.audit)
     if isinstance(error, MemoryError):
         tally.aborted = "a run ran out of memory"
     elif isinstance(run.stop, TimeIsUp) and not run.stop.spinning:
@@ -160,6 +185,9 @@ def _result(tally: _Tally, overhead: float | None, watchdog: Watchdog) -> Natura
         tuple(tally.durations),
         tuple(tally.switches),
         tuple(tally.queued),
+        tuple(tally.lock_order),
+        tally.locks,
+        tally.deadlock,
     )
 
 

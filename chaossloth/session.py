@@ -135,7 +135,8 @@ class Session:
             on_run=lambda done, failures: self._tell({"done": done, "failures": failures}),
             seconds=seconds,
         )
-        return as_json(result)  # type: ignore[no-any-return]
+        cycles = lock_order_cycles(result.lock_order)
+        return {**as_json(result), "lock_cycles": as_json(cycles)}
 
     def search(self, label: Label, executions: int, seconds: float, seed: int) -> dict[str, Any]:
         """Search one label until its first failure. Asked again for the same label, it goes on."""

@@ -2,6 +2,10 @@
 
 A cycle is a possible deadlock only if its edges come from different tasks and no lock is held in two of them (a gate
 lock), as in Goodlock (Havelund 2000) and iGoodlock (Joshi, Park, Sen and Naik 2009).
+
+Locks of threads add two rules, because all tasks of a loop share one thread. A task that takes both locks within one
+step is nowhere in between when another task runs: at most one such edge is in a cycle. And an `RLock` is no obstacle
+between two tasks of one thread.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ def lock_order_cycles(edges: Iterable[LockOrderEdge]) -> tuple[tuple[LockOrderEd
     """Cycles of the lock-order graph that could be deadlocks, each as its edges in order; at most one per set of locks.
 
     Left out: cycles whose edges cannot be taken at once, because one task takes two of them or one lock (a gate) is
-    held in two of them. Bounded to cycles of 8 locks and 1000 combinations each.
+    held in two of them, or by the rules for locks of threads. Bounded to cycles of 8 locks and 1000 combinations each.
     """
     known = list(dict.fromkeys(edges))
     if len(known) < 2:
@@ -49,6 +53,14 @@ def _simultaneous(
     for combination in itertools.islice(itertools.product(*choices), _MAX_CYCLES):
         tasks = {edge.task for edge, _ in combination}
         held = [lock for _, locks in combination for lock in locks]
-        if len(tasks) == len(combination) and len(set(held)) == len(held):
-            return tuple(edge for edge, _ in combination)
+        edges = tuple(edge for edge, _ in combination)
+        if len(tasks) == len(combination) and len(set(held)) == len(held) and _can_block(edges):
+            return edges
     return None
+
+
+def _can_block(edges: tuple[LockOrderEdge, ...]) -> bool:
+    if sum(edge.how == "step" for edge in edges) > 1:
+        return False
+    around = zip(edges, [*edges[1:], edges[0]], strict=True)
+    return all(not edge.reentrant or "thread" in (edge.how, holder.how) for edge, holder in around)

@@ -58,6 +58,7 @@ class Context:
         self.analysed = {str(self.path): self.source}
         self.phase = 0
         self.unrepeatable = False
+        self.audited: dict[str, Any] = {}  # what the natural runs showed
         self.diagnosed: dict[str, Any] | None = None
         self.failing: Trace | None = None  # of the finding, and the texts of the files that it passes through
         self.sources: dict[str, str] = {}

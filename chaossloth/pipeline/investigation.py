@@ -25,8 +25,6 @@ from chaossloth.evidence import (
     Forced,
     Investigation,
     Label,
-    Liveness,
-    LockOrderEdge,
     Natural,
     Outcome,
     Repair,
@@ -141,6 +139,7 @@ class _Investigator(Context):
             aborted = answer["natural"]["aborted"]
             if aborted is not None and "memory" in aborted:
                 raise SubjectUnusable("memory", f"{aborted}; the limit is {self.options.memory_mb} MB (--memory)")
+            self.audited = answer
             self._add(telemetry=verdicts.timings(answer["telemetry"]))
 
     def _boundary(self) -> None:
@@ -248,15 +247,10 @@ class _Investigator(Context):
 
     def _liveness(self) -> None:
         with self._phase(4):
-            cycles = decode(
-                tuple[tuple[LockOrderEdge, ...], ...], [c for f in self.figures.values() for c in f["lock_cycles"]]
-            )
-            executions = sum(f["executions"] for f in self.figures.values())
-            finding = self.found
-            deadlocks = (finding.deadlock,) if finding is not None and finding.deadlock is not None else ()
-            locks = max((f["locks"] for f in self.figures.values()), default=0)
-            left = dict.fromkeys(each for f in self.figures.values() for each in f.get("left", ()))
-            self._add(liveness=Liveness(executions, deadlocks, tuple(dict.fromkeys(cycles)), locks, tuple(left)))
+            audit = verdicts.liveness(list(self.figures.values()), self.audited)
+            deadlock = self.found.deadlock if self.found is not None else None
+            deadlocks = (deadlock,) if deadlock is not None else audit.deadlocks
+            self._add(liveness=dataclasses.replace(audit, deadlocks=deadlocks))
 
     def _starvation(self) -> None:
         import ast

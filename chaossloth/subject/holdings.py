@@ -68,6 +68,7 @@ class Wait:
     operation: str
     at: Position | None
     run: int
+    step: int = -2
 
 
 def kind_of(cls: type) -> str:

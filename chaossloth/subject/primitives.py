@@ -88,6 +88,13 @@ def _name_or_coroutine(task: Task) -> str:
     return str(getattr(task.get_coro(), "__qualname__", name)) if _GENERATED.fullmatch(name) else name
 
 
+def _how(first: Permit, wait: Wait) -> str:
+    """See `LockOrderEdge.how`."""
+    if first.owner.is_thread:
+        return "thread"
+    return "step" if first.step == wait.step and wait.resource.kind in KINDS.values() else "await"
+
+
 class PrimitiveWatch:
     """Wraps asyncio's primitives between `install()` and `uninstall()`; all knowledge is about the current run.
 
@@ -200,6 +207,8 @@ class PrimitiveWatch:
                 as_frame(first.at),
                 as_frame(wait.at),
                 tuple(sorted(names[gate] for gate in gates)),
+                _how(first, wait),
+                wait.resource.kind == "threading.RLock",
             )
             for first, wait, gates in self._edges.values()
         )
@@ -317,7 +326,7 @@ class PrimitiveWatch:
     def begin_blocking(self, obj: Any, operation: str) -> Wait:
         """The current task or thread waits in an operation that stops its thread."""
         owner = self._current_owner()
-        wait = Wait(owner, self._resource(obj), operation, self.position(), self._run)
+        wait = Wait(owner, self._resource(obj), operation, self.position(), self._run, self.step())
         if owner is not None:
             owner.waits.append(wait)
             if wait.resource.mutex:
@@ -332,7 +341,7 @@ class PrimitiveWatch:
         resource = self._resource(lock)
         self._locks_seen.add(resource)
         if owner.held:
-            self._note_order(owner, Wait(owner, resource, "acquire", at, self._run))
+            self._note_order(owner, Wait(owner, resource, "acquire", at, self._run, self.step()))
         permit = Permit(owner, resource, at, self.step())
         resource.permits.append(permit)
         owner.held.append(permit)
@@ -381,7 +390,7 @@ class PrimitiveWatch:
             return  # a second acquisition of the same lock is a self-deadlock, not an order
         for first in holdings:
             gates = tuple(each.resource for each in holdings if each is not first)
-            key = (first.resource, wait.resource, owner, first.at, wait.at, frozenset(gates))
+            key = (first.resource, wait.resource, owner, first.at, wait.at, frozenset(gates), _how(first, wait))
             if key not in self._edges:
                 self._edges[key] = (first, wait, gates)
                 for each in (first.resource, wait.resource, *gates):
