@@ -41,7 +41,6 @@ __all__ = [
 ]
 
 _CLEAN_UP_S = 1.0  # what a finished run may take to cancel its tasks
-_LONG_STEP_NS = 10_000_000  # from here on it is worth while to say where a step ended
 _ASYNCIO = asyncio.__file__.rpartition("/")[0] + "/"
 
 
@@ -58,11 +57,12 @@ class Program(Protocol):
 
 
 class StepWatch(Protocol):
-    """What is told about each step, e.g. `starvation.Watchdog`."""
+    """What is told about each step, e.g. `starvation.Watchdog`: by two writes, so that a step costs no call."""
 
-    def begin(self) -> None: ...
+    started_ns: int  # monotonic_ns at the start of the running step, 0 between steps
+    threshold_ns: int
 
-    def end(self, where: Frame | None = None) -> None: ...
+    def too_long(self, started: int, length: int, where: Frame | None) -> None: ...
 
 
 class StockPolicy(asyncio.DefaultEventLoopPolicy):
@@ -349,9 +349,9 @@ class _Delegate(Coroutine[Any, Any, Any]):
         actor.steps += 1
         outer_step = guard.step_started
         step_watch = run.step_watch
-        if step_watch is not None:
-            step_watch.begin()
         started = monotonic_ns()
+        if step_watch is not None:
+            step_watch.started_ns = started
         if self._at is not None:
             run.suspended_ns[self._at] += started - self._since
             self._at = None
@@ -368,7 +368,9 @@ class _Delegate(Coroutine[Any, Any, Any]):
             run.current = outer
             run.step_ended(self, started, ended)
             if step_watch is not None:
-                step_watch.end(self.position() if ended - started > _LONG_STEP_NS else None)
+                step_watch.started_ns = 0
+                if ended - started > step_watch.threshold_ns:
+                    step_watch.too_long(started, ended - started, self.position())
         frame = run.site(self._inner)
         if frame is not None:
             self._at = at = (frame.f_code.co_filename, frame.f_lineno)
