@@ -322,7 +322,7 @@ class ControlledLoop(DeliveringLoop):
         for task in self.unfinished():
             name, place = self._named(task)
             task._log_destroy_pending = False  # type: ignore[attr-defined]
-            raised = close(task.get_coro())
+            raised = close(task.get_coro(), self)
             refused = f"; closing it raised {type(raised).__name__}: {raised}" if raised is not None else ""
             self.run.ends.stubborn.append(
                 (f"task {name} was cancelled at the end and {how or 'did not end'}{refused}", place)

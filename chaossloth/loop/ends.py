@@ -18,10 +18,12 @@ A task that was collected while it was pending, and a coroutine that was never a
 
 from __future__ import annotations
 
+from asyncio import events
 from dataclasses import dataclass, field
 from typing import Any
 
 from chaossloth.evidence import Frame
+from chaossloth.subject.channel import guard
 
 __all__ = ["CLEAN_UP_STEPS", "RUN_ON_S", "RUN_ON_STEPS", "RUN_ON_WORDS", "Ends", "close"]
 
@@ -47,12 +49,25 @@ class Ends:
     capped: bool = False
 
 
-def close(coroutine: Any) -> BaseException | None:
-    """Close a coroutine; what it raised where it refused (RuntimeError when it ignored GeneratorExit), else None."""
+def close(coroutine: Any, loop: Any) -> BaseException | None:
+    """Close a coroutine; what it raised where it refused (RuntimeError when it ignored GeneratorExit), else None.
+
+    loop: is the running one meanwhile. Without any, a `while True` around `await sleep()` and `except BaseException`
+    would never come to its next await. One that refused is kept: its deallocation would try the same once more.
+    """
+    events._set_running_loop(loop)
+    guard.begin(what="closing a coroutine")
     try:
         coroutine.close()
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # the subject's; handed back to be reported
+        _refused.append(coroutine)
         return error
+    finally:
+        guard.end()
+        events._set_running_loop(None)
     return None
+
+
+_refused: list[Any] = []

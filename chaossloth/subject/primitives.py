@@ -405,7 +405,7 @@ class PrimitiveWatch:
             actor = threading.current_thread()
         owner = self._owners.get(id(actor))
         if owner is None or owner.ref() is not actor:
-            name = f"thread {self._outermost()}" if is_thread else self.task_name(actor)
+            name = f"thread {self._outermost() or actor.name}" if is_thread else self.task_name(actor)
             number = self._owners_named[name] = self._owners_named.get(name, 0) + 1
             owner = self._owners[id(actor)] = Owner(weakref.ref(actor), name, number, is_thread)
         return owner

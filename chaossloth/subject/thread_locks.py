@@ -11,7 +11,7 @@ tries without blocking first; only an acquisition that would block is looked at.
 
     others   another thread lives that could release it: wait, and look again every few milliseconds.
     nobody   every other thread is idle, or blocked itself: the wait can never end. It is handed to `watch.on_block`,
-             which raises. Which operation it is tells the stack: the outermost library frame below the subject's line.
+             which raises. Which operation it is tells the stack: the outermost frame of the modules that wait.
 
 In other threads a blocked acquisition is noted, so that the loop neither waits for such a thread nor counts on it.
 Waits with a timeout end by themselves: under virtual time they last as long as asked, at no cost. Holders and the order
@@ -21,12 +21,15 @@ Not seen: `queue.SimpleQueue` and anything else that blocks in C without a lock 
 
 from __future__ import annotations
 
+import concurrent.futures._base
 import concurrent.futures.thread
 import ctypes
 import functools
 import gc
+import queue
 import sys
 import threading
+import time
 from asyncio import events
 from collections.abc import Callable
 from types import FrameType
@@ -47,7 +50,9 @@ _IDLE_LOOKS = 3  # a pool's worker that has just been handed something still loo
 _NOT_ITS = ("chaossloth-watchdog", "chaossloth-executor-wait", "chaossloth-drain", "pydevd")
 _OWN = __file__
 _THREADING = threading.__file__
+_WAITING = (_THREADING, queue.__file__, concurrent.futures._base.__file__)
 _WORKER = concurrent.futures.thread._worker.__code__
+_CLOCKS = ((threading, "_time"), (queue, "time"))  # bound at import: they would not see virtual time pass
 _LOOP_BOUNDARY = events.Handle._run.__code__
 
 
@@ -58,6 +63,7 @@ class ThreadLocks:
         self._watch = watch
         self._blocked: dict[int, Any] = {}  # thread identifier -> the lock for which it waits without a limit
         self._originals: list[tuple[type, str, Any]] = []
+        self._clocks: list[tuple[Any, str, Any]] = []
         self.loop_thread = threading.get_ident()
         self.thread_blocked: Callable[[], None] | None = None  # told when another thread begins such a wait
 
@@ -71,6 +77,9 @@ class ThreadLocks:
                 if name in members:  # RLock only: what a condition calls around its wait
                     self._exchange(cls, members, name, wrap)
             _modified(cls)
+        for module, name in _CLOCKS:
+            self._clocks.append((module, name, getattr(module, name)))
+            setattr(module, name, _monotonic)
 
     def _exchange(self, cls: type, members: dict[str, Any], name: str, wrap: Any) -> None:
         original = members[name]
@@ -82,6 +91,9 @@ class ThreadLocks:
             cls, name, original = self._originals.pop()
             _members(cls)[name] = original
             _modified(cls)
+        while self._clocks:
+            module, name, clock = self._clocks.pop()
+            setattr(module, name, clock)
         self._blocked.clear()
 
     def start_run(self) -> None:
@@ -146,7 +158,7 @@ class ThreadLocks:
 
     def _in_another_thread(self, lock: Any, original: Original) -> bool:
         thread = threading.get_ident()
-        found = self._operation(lock)
+        found = None if threading.current_thread().name in _NOT_ITS else self._operation(lock)
         if found is None:
             return bool(original(lock))
         wait = self._watch.begin_blocking(*found)
@@ -177,26 +189,35 @@ class ThreadLocks:
         return False, pools
 
     def _operation(self, lock: Any) -> tuple[Any, str] | None:
-        """What the subject called that blocks here, as (object, operation); None where no line of it is above.
+        """What blocks here, as (object, operation): `Queue.get`, `Future.result`, `Event.wait`, else the lock itself.
 
-        The outermost library frame below the subject's tells: `Queue.get`, `Future.result`, `Event.wait`.
+        None where it is nobody's business: on the loop's thread no line of the subject is above; in another one it is a
+        library's own lock.
         """
         obj, operation = lock, f"{KINDS[type(lock)]}.acquire"
         frame: FrameType | None = sys._getframe(2)
-        while frame is not None:
-            code = frame.f_code
-            kind = self._watch.classify(code.co_filename)
-            if kind == "subject":
-                return obj, operation
-            if kind == "loop" or code is _LOOP_BOUNDARY:
-                return None
-            if code.co_filename != _OWN and code.co_qualname != "Condition.__enter__":
+        while frame is not None and frame.f_code.co_filename == _OWN:
+            frame = frame.f_back
+        while frame is not None and frame.f_code.co_filename in _WAITING and frame.f_code.co_qualname != "Thread.run":
+            if frame.f_code.co_qualname != "Condition.__enter__":
                 owner = frame.f_locals.get("self")
                 obj = owner if type(owner).__weakrefoffset__ else lock
                 module = str(frame.f_globals.get("__name__", "")).replace("._base", "")
-                operation = f"{module}.{code.co_qualname}"
+                operation = f"{module}.{frame.f_code.co_qualname}"
             frame = frame.f_back
-        return None
+        while frame is not None and (code := frame.f_code) is not _LOOP_BOUNDARY:
+            kind = self._watch.classify(code.co_filename)
+            if kind == "subject":
+                return obj, operation
+            if kind == "loop":
+                break
+            frame = frame.f_back
+        elsewhere = threading.get_ident() != self.loop_thread
+        return (obj, operation) if elsewhere and not operation.endswith("Lock.acquire") else None
+
+
+def _monotonic() -> float:
+    return time.monotonic()  # as it is now: virtual in a run
 
 
 # -- the wrappers ------------------------------------------------------------------------------------------------------
