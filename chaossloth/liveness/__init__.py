@@ -4,7 +4,7 @@ from chaossloth.liveness.blocked import describe_blocked_loop
 from chaossloth.liveness.deadlock import describe_deadlock
 from chaossloth.liveness.livelock import detect_livelock
 from chaossloth.liveness.lock_order import lock_order_cycles
-from chaossloth.liveness.waiting import suspended_at, suspended_in
+from chaossloth.liveness.waiting import suspended_at
 
 __all__ = [
     "describe_blocked_loop",

@@ -73,13 +73,8 @@ class Waiting:
 
 def suspended_at(task: Task) -> Frame | None:
     """The deepest subject frame of the task's await chain (`watch.is_subject`), None if it has none or has ended."""
-    return suspended_in(task.get_coro())
-
-
-def suspended_in(coroutine: Any) -> Frame | None:
-    """The same of a coroutine or asynchronous generator."""
     innermost = None
-    for frame in await_chain(coroutine):
+    for frame in await_chain(task.get_coro()):
         if watch.is_subject(frame.f_code.co_filename):
             innermost = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname)
     return innermost

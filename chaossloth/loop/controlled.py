@@ -7,7 +7,7 @@ rounds, completions appended at round boundaries. Three models differ only in wh
   stock    which pending completions are delivered at a boundary. Timers come in deadline order and never early;
            delivering one while the loop is busy means the loop was stalled until then: that time is summed up as
            *lateness*. Equal virtual deadlines may fall into different rounds (real clocks move between two
-           `call_later`).
+           `call_later`). A loop that is busy for 1000 rounds takes as long as its next timer.
   latency  also: a bare yield (`sleep(0)`) may take time. It becomes a completion of free length.
   reorder  also: any ready handle may run next. A handle that was passed over `bypass_bound` times by younger ones runs
            at once (fairness). Two callbacks of one future keep their order: stock transports rely on it. asyncio's own
@@ -27,6 +27,8 @@ controlled).
 from __future__ import annotations
 
 import asyncio
+import heapq
+import math
 import sys
 import threading
 from asyncio import events
@@ -59,6 +61,9 @@ def _unsupported(name: str) -> Any:
 
     refuse.__name__ = refuse.__qualname__ = name
     return refuse
+
+
+_BUSY_ROUNDS = 1_000
 
 
 class ControlledLoop(DeliveringLoop):
@@ -124,9 +129,12 @@ class ControlledLoop(DeliveringLoop):
         if self._threadsafe:
             self._take_threadsafe()
         ready = self._ready
-        if not ready or self._timers or self._free:
-            self._deliver()
         reorder = self._reorder
+        if not ready or self._timers or self._free:
+            self._busy_rounds = self._busy_rounds + 1 if ready else 0
+            if self._busy_rounds > _BUSY_ROUNDS and not reorder:
+                self._let_time_pass()
+            self._deliver()
         for _ in range(len(ready)):
             if not ready:
                 break
@@ -140,10 +148,25 @@ class ControlledLoop(DeliveringLoop):
             if reorder and self._stopping:
                 break
 
+    def _let_time_pass(self) -> None:
+        """A loop that never rests takes time too: with steps that cost nothing, a program that polls with `sleep(0)`
+        would never meet its timers, and be called a livelock that no real loop shows."""
+        self._busy_rounds = 0
+        timers = self._timers
+        while timers and timers[0]._cancelled:
+            heapq.heappop(timers)
+        if timers:
+            self.run.now = max(self.run.now, math.nextafter(timers[0].deadline, math.inf))
+        elif waiting := [handle for handle in self._free if not handle._cancelled]:
+            group: list[tuple[str, int]] = []
+            self._arrive(waiting[0], group)
+            self.run.groups.append(group)
+
     def _execute(self, handle: Handle) -> None:
         run = self.run
         proc = handle.proc
         if run.count >= run.limit:
+            self._ready.appendleft(handle)  # what is cleaned up afterwards goes on here
             raise LoopStopped("livelock", f"{run.count} steps were made and the program did not end")
         proc.steps += 1
         run.current = proc

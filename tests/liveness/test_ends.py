@@ -153,7 +153,8 @@ def test_one_that_goes_on_for_ever_is_followed_up_to_a_cap(pause: float) -> None
     with executor(HEARTBEAT.format(pause=pause)) as made:
         execution = made.replay(Schedule("stock", 0, ()))
         assert execution.capped
-        assert execution.run.count < RUN_ON_STEPS + 100
+        assert execution.outcome.ok, execution.outcome
+        assert execution.run.count < len(execution.run.order) + RUN_ON_STEPS + 100
         result = Search(made, "stock", 0).run(Limits(50, perf_counter() + 60))
     assert result.failure is None
     assert (result.capped > 0, result.exhausted) == (True, False)
@@ -339,3 +340,31 @@ def test_steps_that_run_out_in_reorder_say_nothing() -> None:
         result = Search(made, "reorder", 0).run(Limits(6, perf_counter() + 60))
     assert (execution.truncated, execution.failed) == (True, False)
     assert (result.failure, result.truncated, result.exhausted) == (None, result.executions, False)
+
+
+POLLS = """
+import asyncio
+
+async def poll(done):
+    while not done:
+        await asyncio.sleep(0)
+
+async def main():
+    done = []
+    task = asyncio.create_task(poll(done))
+    {wait}
+    done.append(1)
+    await task
+"""
+
+
+@pytest.mark.parametrize("wait", ["await asyncio.sleep(0.5)", "await asyncio.to_thread(len, [])"])
+@pytest.mark.parametrize("label", ["stock", "latency"])
+def test_a_program_that_polls_while_it_waits_is_no_livelock(label: Label, wait: str) -> None:
+    """Steps take time on a real loop, so that the timer comes; under control it has to come as well."""
+    with executor(POLLS.format(wait=wait)) as made:
+        execution = made.replay(Schedule(label, 0, ()))
+        again = made.replay(execution.schedule)
+    assert execution.outcome.ok, execution.outcome
+    assert again.schedule.check == execution.schedule.check
+    assert _naturally(POLLS.format(wait=wait).replace("0.5", "0.01")) == (None, "", None)
