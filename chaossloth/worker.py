@@ -16,6 +16,7 @@ from chaossloth.errors import ToolError
 from chaossloth.evidence import Target, as_json
 from chaossloth.explore.execute import run_alone
 from chaossloth.loop import real_io, virtual
+from chaossloth.subject import creation_order
 from chaossloth.subject.calls import CallSpec
 from chaossloth.subject.channel import guard, serve
 from chaossloth.subject.entry import Program, build_program
@@ -74,8 +75,10 @@ class Subject:
         self._instrumented = instrumented
         if instrumented:
             watch.install()
+            creation_order.install()
         else:
             watch.uninstall()
+            creation_order.uninstall()
         self._loader.load(instrumented, overrides)
 
     def _build(self, like: Program | None = None) -> Program:

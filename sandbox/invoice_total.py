@@ -5,7 +5,7 @@ Wrong:  the expectation, not the concurrency. Prices are fetched concurrently an
 Run:    chaossloth sandbox/invoice_total.py::scenario
 Rate:   300 of 300 runs fail (100 %) on the stock loop: python tests/sandbox/natural.py invoice_total 300
 Prints: not a race: total is 0.30000000000000004, expected 0.3 at invoice_total.py:30: it fails in every order tried
-        (80 executions), so no interleaving is to blame
+        (43 executions), so no interleaving is to blame
 """
 
 import asyncio

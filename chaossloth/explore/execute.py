@@ -64,9 +64,9 @@ class Unsupported(Exception):
 class Execution:
     """One execution: its schedule (as taken), outcome, and the raw material of its trace.
 
-    truncated: the step limit ended it under an order that need not be fair; it says nothing.
-    capped: tasks that the main task left behind were not followed to their end (`loop.ends`).
-    left: what still ran, or was left unfinished, at the end: sentences with their lines.
+    truncated: the step limit ended it under an order that need not be fair; it says nothing. pruned: the strategy left
+    it before its end, as equivalent to another or beyond the fairness bound. left: what still ran, or was left
+    unfinished, at the end: sentences with their lines.
     """
 
     schedule: Schedule
@@ -77,12 +77,12 @@ class Execution:
     lock_order: tuple[evidence.LockOrderEdge, ...]
     truncated: bool = False
     locks: int = 0
-    capped: bool = False
+    pruned: bool = False
     left: frozenset[str] = frozenset()
 
     @property
     def failed(self) -> bool:
-        return not self.outcome.ok and not self.truncated
+        return not self.outcome.ok and not self.truncated and not self.pruned
 
 
 class _Policy(asyncio.DefaultEventLoopPolicy):
@@ -120,6 +120,8 @@ class Executor:
         self.last_result: Any = None  # what the program returned; for comparisons made right after the run
         self._stale = False
         self._unawaited = UnawaitedWatch(is_subject)
+        self._ends = _LOOKS  # executions whose left-over tasks are tried without following them
+        self._refuses = False  # one of them does not end when it is cancelled
         self._looks = _LOOKS  # executions at whose end coroutines are looked for that are still referenced
         self._loop = ControlledLoop()
         self._extra: list[ControlledLoop] = []
@@ -135,10 +137,28 @@ class Executor:
         collecting = gc.isenabled()
         gc.disable()  # a collection in the middle of a run would end unreferenced tasks at arbitrary steps
         try:
-            return self._execute(Run(model, chooser, recording=record, detail=detail), seed)
+            run = Run(model, chooser, recording=record, detail=detail, follow=not self._refuses)
+            execution = self._execute(run, seed)
+            return self._with_its_end(execution) if record else execution
         finally:
             if collecting:
                 gc.enable()
+
+    def _with_its_end(self, execution: Execution) -> Execution:
+        """Where tasks were left and followed: the same schedule once more, but they are cancelled at once."""
+        run = execution.run
+        asked = run.follow and not run.detail and self._ends > 0
+        if not asked or not execution.outcome.ok or not run.ends.pending:
+            return execution
+        self._ends -= 1
+        if self._stale:
+            self.program, self._stale = self.refresh(), False
+        chooser = Deviate(dict(execution.schedule.deviations))
+        again = self._execute(Run(run.model, chooser, recording=False), execution.schedule.seed)
+        if again.outcome.failure == "leak":
+            self._refuses = True
+            execution.outcome = again.outcome
+        return execution
 
     def _execute(self, run: Run, seed: int) -> Execution:
         run.on_stop = self._on_stop
@@ -148,7 +168,7 @@ class Executor:
         self._loop.begin(run)
         self._extra = []
         _watch_blocking(run)
-        sources.enter(lambda: run.now, lambda s: _advance(run, s), seed, self._loop.task_key)
+        sources.enter(run.read_clock, run.hold, seed, self._loop.task_key)
         real_io.start()
         self._unawaited.start(look_around=self._looks > 0)
         try:
@@ -177,11 +197,10 @@ class Executor:
         deviations = tuple((i, taken) for i, taken in enumerate(run.taken) if taken)
         schedule = Schedule(run.model.label, seed, deviations, checksum(run.order))  # type: ignore[arg-type]
         truncated = run.ended is not None and run.ended.kind == "livelock" and schedule.label == "reorder"
+        pruned = run.ended is not None and run.ended.kind == "pruned"
         left = frozenset(_left_behind(run.ends))
         edges = watch.lock_order()
-        return Execution(
-            schedule, outcome, run, draws, touched, edges, truncated, watch.locks_seen, run.ends.capped, left
-        )
+        return Execution(schedule, outcome, run, draws, touched, edges, truncated, watch.locks_seen, pruned, left)
 
     def _run(self) -> tuple[Any, BaseException | None]:
         try:
@@ -325,10 +344,6 @@ def display_names(run: Run) -> dict[str, str]:
     return {proc.key: proc.label if proc.is_task and proc.name in several else proc.name for proc in run.procs}
 
 
-def _advance(run: Run, seconds: float) -> None:
-    run.now += max(0.0, seconds)
-
-
 class _BlockedLoop(LoopStopped):
     """A step waits for what only the loop could bring."""
 
@@ -349,7 +364,7 @@ def _watch_blocking(run: Run) -> None:
 
     watch.on_block = on_block
     watch.step = lambda: run.count
-    watch.virtual_sleep = lambda seconds: _advance(run, seconds)
+    watch.virtual_sleep = run.hold
 
 
 def _leave_blocking() -> None:
@@ -365,6 +380,7 @@ def run_alone(coro: Coroutine[Any, Any, Any], seed: int, record: bool = False) -
     """
     run = Run(Model(max_steps=50_000), Deviate({}), recording=record)
     run.now = seed * 1000.7
+    run.clock = (0, run.now)
     run.stretch = 1.0 + (seed % 3) * 0.25
     loop = _ALONE
     loop.begin(run)
@@ -372,7 +388,7 @@ def run_alone(coro: Coroutine[Any, Any, Any], seed: int, record: bool = False) -
     recorder.start_run()
     recorder.enabled, recorder.detail = record, False
     _watch_blocking(run)
-    sources.enter(lambda: run.now, lambda s: _advance(run, s), seed, loop.task_key)
+    sources.enter(run.read_clock, run.hold, seed, loop.task_key)
     try:
         return loop.run_until_complete(coro)
     finally:

@@ -1,33 +1,39 @@
-"""The search of one model's orders for a failure: a portfolio, because each strategy alone loses badly somewhere.
+"""The search for a failing schedule under one label: reduction first, sampling beside it where the space is large.
 
-  bounded   every schedule with one deviation from stock order, then two, ... (delay bounding: Emmi, Qadeer, Rakamaric,
-            POPL 2011). Finds shallow bugs in few executions and with minimal schedules, and if its queue runs empty
-            then every interleaving within the bounds *was* executed.
-  seeds     stock order with other draws (only where the program draws at all)
-  random    random walk, other draws each time
-  pct       PCT with depth 1 to 3, whose guarantee is printed as a floor (see `pct_floor`)
+A portfolio, because each part loses badly somewhere (Thomson, Donaldson, Betts, "Concurrency testing using schedule
+bounding", PPoPP 2014):
 
-They take turns. The verdict may say "exhausted" only when the bounded search ran empty and nothing was drawn, clocked
-or real.
+* reduction: one execution per class of equivalent interleavings, or close to it; source-DPOR for `reorder`
+  (`explore.dpor`), reversals by difference constraints for the FIFO models (`explore.fifo`). It starts with stock order
+  and has the first `REDUCTION_FIRST` executions to itself;
+* other draws: stock order with another seed, where the program draws random numbers;
+* random walks of several temperaments, PCT of depth 1 to 3 with its guarantee (`pct_floor`), and POS (partial order
+  sampling), all under the fairness bound.
+
+The verdict may say "exhausted" only when the reduction ran empty and nothing was drawn, clocked by the machine or real.
+A failing order of `reorder` is executed again as the equivalent order closest to FIFO; if that still passes a ready
+handle over more often than the bound, it is unfair and no finding, and the search is no longer exhaustive.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
 
 from chaossloth.causality import signature
 from chaossloth.evidence import Label, LockOrderEdge
+from chaossloth.explore.dpor import Reduction
 from chaossloth.explore.execute import Execution, Executor
-from chaossloth.explore.strategy import PCT, Deviate, RandomWalk
+from chaossloth.explore.fifo import FifoReduction
+from chaossloth.explore.happens_before import HappensBefore
+from chaossloth.explore.lateness import least_lateness
+from chaossloth.explore.strategy import PCT, POS, Deviate, Equivalent, Fair, RandomWalk
 from chaossloth.loop.run import Chooser
 
-__all__ = ["Limits", "Search", "SearchResult", "pct_floor"]
+__all__ = ["REDUCTION_FIRST", "Limits", "Search", "SearchResult", "pct_floor"]
 
-MAX_QUEUE = 200_000
-MAX_DEVIATIONS_QUEUED = 6
+REDUCTION_FIRST = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +48,10 @@ class Limits:
 class SearchResult:
     """What was seen so far.
 
-    failure: the first failing execution. exhausted: every schedule within the bounds was executed.
-    passed: a few that passed.
+    failure: the first failing execution. exhausted: every class within the bounds was executed. passed: a few that
+    passed. redundant: executions that the reduction could have done without. unfair: failing orders beyond the fairness
+    bound. impossible: failing orders that no clock can show. coverage: estimated share of the space (Knuth 1975), None
+    where nothing is known. seconds: spent searching.
     """
 
     label: Label
@@ -63,10 +71,16 @@ class SearchResult:
     touched: set[str] = field(default_factory=set)
     pct_runs: int = 0
     strategies: dict[str, int] = field(default_factory=dict)  # name -> executions
-    capped: int = 0  # executions whose left-over tasks were not followed to their end
     left: dict[str, int] = field(default_factory=dict)  # what was left behind at the end -> in how many executions
     locks: int = 0  # locks, semaphores and conditions seen in one execution, at most
     seeds: set[int] = field(default_factory=set)
+    redundant: int = 0
+    unfair: int = 0
+    impossible: int = 0
+    capped: bool = False
+    pushed: bool = False
+    coverage: float | None = None
+    seconds: float = 0.0
 
     def add(self, execution: Execution) -> None:
         self.executions += 1
@@ -76,13 +90,16 @@ class SearchResult:
         self.max_choices = max(self.max_choices, len(run.taken))
         self.draws = max(self.draws, execution.draws)
         self.touched |= execution.touched
+        self.capped = self.capped or run.capped
         self.seeds.add(execution.schedule.seed)
         self.signatures.add(signature(run.steps))
         self.lock_order.update(execution.lock_order)
         self.locks = max(self.locks, execution.locks)
-        self.capped += execution.capped
         for each in execution.left:
             self.left[each] = self.left.get(each, 0) + 1
+        self.pushed = self.pushed or run.pushed
+        if execution.pruned:
+            return
         if execution.truncated:
             self.truncated += 1
         elif execution.failed:
@@ -101,11 +118,14 @@ class Search:
         self._label = label
         self._model = executor.model(label)
         self._seed = seed
-        self._queue: deque[tuple[tuple[int, int], ...]] = deque([()])
-        self._dropped = False
+        self._reduction: Reduction | FifoReduction = self._new_reduction()
+        self._accesses: dict[tuple[str, int], dict[object, int]] = {}
         self._turn = 0
         self.fixed_seed = False  # True: the same draws in every execution, only the order varies
         self.result = SearchResult(label)
+
+    def _new_reduction(self) -> Reduction | FifoReduction:
+        return Reduction(self._model.bypass_bound) if self._label == "reorder" else FifoReduction()
 
     def run(
         self,
@@ -114,73 +134,118 @@ class Search:
         on_progress: Callable[[SearchResult], None] | None = None,
     ) -> SearchResult:
         result = self.result
+        started = perf_counter()
         for step in self._steps():
             step()
             if on_progress is not None:
                 on_progress(result)
             if stop(result) or result.executions >= limits.executions or perf_counter() > limits.deadline:
                 break
-        else:
-            result.exhausted = self._is_exhaustive()
+        result.exhausted = self._is_exhaustive()
+        result.redundant = self._reduction.redundant
+        result.coverage = 1.0 if result.exhausted else self._share()
+        result.seconds += perf_counter() - started
         return result
 
     def _is_exhaustive(self) -> bool:
         result = self.result
-        return not (self._dropped or result.draws or result.truncated or result.capped or self._executor.real_io)
+        cut = result.draws or result.truncated or result.unfair or result.impossible or result.capped or result.pushed
+        return self._reduction.finished and self._reduction.complete and not cut and not self._executor.real_io
+
+    def _share(self) -> float | None:
+        """None where other things than the order vary: their space has no size."""
+        if self.result.draws or self._executor.real_io:
+            return None
+        return self._reduction.explored_share()
 
     def _steps(self) -> Iterator[Callable[[], None]]:
         """The turns of the portfolio; ends when nothing is left that could be new."""
-        if self._queue:
-            yield self._bounded_turn
+        result, reduction = self.result, self._reduction
         while True:
-            drawing = self.result.draws > 0 and not self.fixed_seed
-            choosing = self.result.max_choices > 0
-            if not self._queue and not drawing:
-                return
-            if not drawing and not choosing:
+            drawing = result.draws > 0 and not self.fixed_seed
+            if reduction.finished and not drawing and (reduction.complete or not result.max_choices):
                 return
             self._turn += 1
-            turn = self._turn
-            if drawing and turn % 4 in (1, 3) or not choosing:
+            if drawing and result.executions and self._turn % 2:
                 yield self._seed_turn
-            elif self._queue and turn % 2 == 0:
-                yield self._bounded_turn
-            elif turn % 3 == 0 and self.result.max_procs > 1:
-                yield self._pct_turn
-            elif choosing:
-                yield self._random_turn
+            elif not reduction.finished and (result.executions < REDUCTION_FIRST or self._turn // 2 % 2):
+                yield self._reduction_turn
+            elif not result.max_choices:
+                yield self._seed_turn
+            else:
+                yield (self._random_turn, self._pct_turn, self._pos_turn)[self._turn // 4 % 3]
 
     def _do(self, strategy: str, chooser: Chooser, seed: int) -> Execution:
         self.result.strategies[strategy] = self.result.strategies.get(strategy, 0) + 1
         execution = self._executor.execute(chooser, self._model, seed)
-        self.result.add(execution)
+        self._take(execution)
         return execution
 
-    def _bounded_turn(self) -> None:
-        prefix = self._queue.popleft()
-        strategy = "bounded deviations" if prefix else "stock order"
-        execution = self._do(strategy, Deviate(dict(prefix)), self._seed)
-        start = prefix[-1][0] + 1 if prefix else 0
-        for at in range(start, len(execution.run.options)):
-            for option in range(1, execution.run.options[at]):
-                if len(self._queue) >= MAX_QUEUE:
-                    self._dropped = True
-                    return
-                self._queue.append((*prefix, (at, option)))
+    def _take(self, execution: Execution) -> None:
+        if execution.failed and execution.run.bypass > self._model.bypass_bound:
+            execution = self._fairer(execution)
+            if execution.failed and execution.run.bypass > self._model.bypass_bound:
+                self.result.unfair += 1
+                self.result.executions += 1
+                return
+        if execution.failed and self._label != "reorder" and not self._is_legal(execution):
+            self.result.impossible += 1
+            self.result.executions += 1
+            return
+        self.result.add(execution)
+
+    def _is_legal(self, failed: Execution) -> bool:
+        """Whether times exist at which a stock loop delivers what this execution delivered."""
+        if failed.run.lateness == 0.0 and not failed.run.stalls:
+            return True  # every delivery came when it was due and the loop idle
+        again = self._executor.replay(failed.schedule, detail=True)
+        return least_lateness(again.run) is not None
+
+    def _fairer(self, failed: Execution) -> Execution:
+        """An equivalent order that passes ready handles over less often, if one is found."""
+        order = HappensBefore(failed.run, fifo=False)
+        for step in failed.run.steps:
+            order.add(step)
+        best = failed
+        for bound in (None, self._model.bypass_bound):
+            chooser = Equivalent(failed.run.steps, order.past, bound)
+            again = self._executor.execute(chooser, self._model, failed.schedule.seed)
+            same = again.failed and again.outcome.key() == failed.outcome.key()
+            if same and again.run.bypass < best.run.bypass:
+                best = again
+            if best.run.bypass <= self._model.bypass_bound:
+                break
+        return best
+
+    def _reduction_turn(self) -> None:
+        path = self._reduction.next()
+        name = "source-DPOR" if self._label == "reorder" else "round constraints"
+        name = name if self.result.executions else "stock order"
+        self.result.strategies[name] = self.result.strategies.get(name, 0) + 1
+        execution = self._executor.execute(path, self._model, self._seed)
+        self._reduction.learn(path, execution.run)  # type: ignore[arg-type]  # each learns from its own kind
+        self._take(execution)
 
     def _seed_turn(self) -> None:
         self._do("other draws", Deviate({}), self._seed + self._turn)
 
+    def _fair(self, chooser: Chooser) -> Chooser:
+        return Fair(chooser, self._model.bypass_bound) if self._label == "reorder" else chooser
+
     def _random_turn(self) -> None:
-        stay = (0.0, 0.5, 0.8, 0.95)[self._turn // 2 % 4]
-        self._do("random", RandomWalk(self._turn * 7919 + self._seed, stay), self._draw_seed())
+        stay = (0.0, 0.5, 0.8, 0.95)[self._turn // 12 % 4]
+        self._do("random", self._fair(RandomWalk(self._turn * 7919 + self._seed, stay)), self._draw_seed())
 
     def _pct_turn(self) -> None:
-        depth = 1 + self._turn // 3 % 3
+        depth = 1 + self._turn // 12 % 3
         self.result.pct_runs += 1
-        self._do(
-            "PCT", PCT(self._turn * 104729 + self._seed, depth, max(self.result.max_choices, 1)), self._draw_seed()
-        )
+        chooser = PCT(self._turn * 104729 + self._seed, depth, max(self.result.max_choices, 1))
+        self._do("PCT", self._fair(chooser), self._draw_seed())
+
+    def _pos_turn(self) -> None:
+        chooser = POS(self._turn * 15485863 + self._seed, self._accesses)
+        execution = self._do("POS", self._fair(chooser), self._draw_seed())
+        chooser.remember(execution.run)
 
     def _draw_seed(self) -> int:
         return self._seed + self._turn if self.result.draws and not self.fixed_seed else self._seed

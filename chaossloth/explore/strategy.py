@@ -3,19 +3,29 @@
 Contract (after AWS Shuttle's scheduler trait): a strategy is made for one execution, draws only from its own generator,
 and returns an index into `options`. It may read `run` and the options' handles, and changes neither.
 
-StockOrder, Deviate (sparse deviations; also strict replay), RandomWalk, PCT (Burckhardt et al., ASPLOS 2010), Guided
-(follows a recorded order of steps as far as the program at hand allows; for patched programs and for reversed pairs),
-Sequential.
-"""
+StockOrder, Deviate (sparse deviations; also strict replay), RandomWalk, PCT (Burckhardt et al., ASPLOS 2010), POS
+(Yuan, Yang, Gu, "Partial order aware concurrency sampling", CAV 2018), Fair (a wrapper: the bypass bound of
+`reorder`), Guided (follows a recorded order of steps as far as the program at hand allows; for patched programs and
+for reversed pairs), Equivalent (another order of the same partial order), Sequential."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
 
-from chaossloth.loop.run import Handle, Nondeterminism, Run
+from chaossloth.loop.run import Chooser, Handle, Nondeterminism, RawStep, Run
 
-__all__ = ["PCT", "Deviate", "Guided", "RandomWalk", "Sequential", "StockOrder"]
+__all__ = [
+    "PCT",
+    "POS",
+    "Deviate",
+    "Equivalent",
+    "Fair",
+    "Guided",
+    "RandomWalk",
+    "Sequential",
+    "StockOrder",
+]
 
 Options = list[Handle | None]
 
@@ -85,6 +95,124 @@ class PCT:
             priority[name] = -1.0 + self._random.random() * 0.1
             return self.choose(options, run)
         return chosen
+
+
+class POS:
+    """Partial order sampling: random priorities, drawn anew for a pending step when a step that conflicts with it runs.
+
+    accesses: (identity, ordinal) -> locations with modes that such a step had in earlier executions, to guess what a
+    pending step is going to access; `remember` adds those of an execution.
+    """
+
+    def __init__(self, seed: int, accesses: dict[tuple[str, int], dict[object, int]]) -> None:
+        self._random = random.Random(seed)
+        self._accesses = accesses
+        self._priority: dict[tuple[str, int], float] = {}
+
+    def choose(self, options: Options, run: Run) -> int:
+        best, chosen = -1.0, 0
+        keys = [_step_of(handle) for handle in options]
+        for index, key in enumerate(keys):
+            if key not in self._priority:
+                self._priority[key] = self._random.random()
+            if self._priority[key] > best:
+                best, chosen = self._priority[key], index
+        mine = self._accesses.get(keys[chosen])
+        if mine:
+            for key in keys:
+                theirs = self._accesses.get(key)
+                if theirs and key != keys[chosen] and _conflict(mine, theirs):
+                    self._priority[key] = self._random.random()
+        return chosen
+
+    def remember(self, run: Run) -> None:
+        """Learn what the steps of an execution accessed."""
+        for step in run.steps:
+            found: dict[object, int] = {}
+            for raw in step.accesses:
+                found[raw[:2]] = found.get(raw[:2], 0) | raw[2]
+            self._accesses[step.proc.key, step.ordinal] = found
+
+
+def _conflict(one: Mapping[object, int], other: Mapping[object, int]) -> bool:
+    return any((mode | other.get(location, 0)) & 2 and other.get(location, 0) & 3 for location, mode in one.items())
+
+
+def _step_of(handle: Handle | None) -> tuple[str, int]:
+    return ("-", 0) if handle is None else (handle.proc.key, handle.proc.steps + 1)
+
+
+class Fair:
+    """Another strategy under the fairness bound of `reorder`: what was passed over `bound` times runs now."""
+
+    def __init__(self, chooser: Chooser, bound: int) -> None:
+        self._chooser = chooser
+        self._bound = bound
+
+    def choose(self, options: Options, run: Run) -> int:
+        chosen = self._chooser.choose(options, run)
+        first = options[0]  # it has waited longest
+        return 0 if first is not None and first.passed >= self._bound else chosen
+
+
+class Equivalent:
+    """An order equivalent to an execution's: only steps whose predecessors have run, by one of two rules.
+
+    past: for each of `steps` the bit set of the steps before it. bound: None: what has waited longest (closest to
+    FIFO). Else: what was passed over `bound` times, else what a handle that is passed over waits for, else what the
+    longest chain of steps depends on; so that steps with time to spare wait, which spreads the passing over.
+    """
+
+    def __init__(self, steps: Sequence[RawStep], past: Sequence[int], bound: int | None) -> None:
+        self._past = {(step.proc.key, step.ordinal): mask for step, mask in zip(steps, past, strict=True)}
+        self._index = {(step.proc.key, step.ordinal): index for index, step in enumerate(steps)}
+        self._bound = bound
+        self._length = _longest_chains(past) if bound is not None else []
+        self._done = 0
+        self._seen = 0
+
+    def choose(self, options: Options, run: Run) -> int:
+        for step in run.steps[self._seen :]:
+            index = self._index.get((step.proc.key, step.ordinal))
+            if index is not None:
+                self._done |= 1 << index
+        self._seen = len(run.steps)
+        allowed = [
+            (position, self._index[key])
+            for position, key in enumerate(map(_step_of, options))
+            if key in self._past and not self._past[key] & ~self._done
+        ]
+        if not allowed:
+            return 0
+        if self._bound is None:
+            return allowed[0][0]
+        for position, _ in allowed:
+            handle = options[position]
+            if handle is not None and handle.passed >= self._bound:
+                return position
+        needed = self._held_up(options)
+        return max(allowed, key=lambda each: (needed >> each[1] & 1, self._length[each[1]], -each[0]))[0]
+
+    def _held_up(self, options: Options) -> int:
+        """Bit set of what the handle depends on that was passed over most and may not run yet."""
+        worst, mask = 0, 0
+        for handle in options:
+            past = self._past.get(_step_of(handle), 0) & ~self._done
+            if handle is not None and past and handle.passed > worst:
+                worst, mask = handle.passed, past
+        return mask
+
+
+def _longest_chains(past: Sequence[int]) -> list[int]:
+    """For each step the number of steps on the longest chain that depends on it."""
+    length = [1] * len(past)
+    for later in range(len(past) - 1, -1, -1):
+        mask = past[later]
+        while mask:
+            earlier = mask.bit_length() - 1
+            mask ^= 1 << earlier
+            length[earlier] = max(length[earlier], length[later] + 1)
+    return length
 
 
 class Guided:

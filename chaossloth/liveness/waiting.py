@@ -27,7 +27,6 @@ __all__ = [
     "await_chain",
     "blocked_threads",
     "suspended_at",
-    "suspended_in",
     "what_for",
 ]
 

@@ -27,26 +27,32 @@ controlled).
 from __future__ import annotations
 
 import asyncio
-import heapq
-import math
+import contextlib
+import os
 import sys
 import threading
 from asyncio import events
+from collections.abc import Iterator
 from types import CoroutineType
 from typing import Any
 
 from chaossloth.evidence import Frame
 from chaossloth.liveness import suspended_at
 from chaossloth.loop.delivery import DeliveringLoop
-from chaossloth.loop.ends import CLEAN_UP_STEPS, RUN_ON_S, RUN_ON_STEPS, close
+from chaossloth.loop.ends import CLEAN_UP_STEPS, RUN_ON_STEPS, close
 from chaossloth.loop.run import Handle, LoopStopped, Proc, RawStep
-from chaossloth.loop.scheduling import callback_name
+from chaossloth.loop.scheduling import callback_name, is_internal
 from chaossloth.loop.virtual import real_monotonic
 from chaossloth.subject.channel import guard
 from chaossloth.subject.primitives import watch
 from chaossloth.subject.record import recorder
+from chaossloth.subject.recorder import BLOCKED, COMMUTES, NO_SITE, READ, SYNC, WRITE
 
 __all__ = ["ControlledLoop"]
+
+
+_END = (recorder.names.number(("run",)), "end")
+_ASYNCIO = os.path.dirname(asyncio.__file__) + os.sep
 
 
 def _unsupported(name: str) -> Any:
@@ -78,14 +84,19 @@ class ControlledLoop(DeliveringLoop):
             raise RuntimeError("This event loop is already running")
         if events._get_running_loop() is not None:
             raise RuntimeError("Cannot run the event loop while another loop is running")
+        with self._as_running():
+            while not self._stopping:
+                self._round()
+
+    @contextlib.contextmanager
+    def _as_running(self) -> Iterator[None]:
         old_hooks = sys.get_asyncgen_hooks()
         self._running = True
         self._thread_id = threading.get_ident()
         sys.set_asyncgen_hooks(firstiter=self._asyncgens.add, finalizer=self._finalize_asyncgen)
         events._set_running_loop(self)
         try:
-            while not self._stopping:
-                self._round()
+            yield
         except LoopStopped as stopped:
             self.run.stopped_by(stopped, self)
             raise
@@ -116,51 +127,71 @@ class ControlledLoop(DeliveringLoop):
             task.remove_done_callback(stop)
         if not task.done():
             raise RuntimeError("Event loop stopped before Future completed.")
+        if self.run.recording and not self.run.detail and not self._reorder:
+            self._note_end()
         return task.result()
+
+    def _note_end(self) -> None:
+        """FIFO: the loop ends with the round of `_stop_when_done`; who died by then is judged. A step of its own."""
+        run = self.run
+        creator = run.ended_by
+        root = run.links[creator][2] if creator >= 0 else run.count
+        run.links.append((creator, -1, root))
+        end = self._proc("end", "end", False)
+        end.steps += 1
+        run.steps.append(RawStep(end, end.steps, creator, "end", [(*_END, READ | SYNC, NO_SITE)], run.clock))
+        run.count += 1
 
     def _stop_when_done(self, future: asyncio.Future[Any]) -> None:
         if not future.cancelled() and isinstance(future.exception(), (SystemExit, KeyboardInterrupt)):
             return
         self._stopping = True
+        self.run.ended_by = self.run.index
 
     _stop_when_done.__module__ = "asyncio.base_events"  # folded in `reorder` like the stock loop's own
 
     def _round(self) -> None:
+        run = self.run
+        run.rounds += 1
         if self._threadsafe:
             self._take_threadsafe()
         ready = self._ready
-        reorder = self._reorder
+        if self._reorder and run.judging:
+            if not ready and not self._timers and not self._free:
+                self._nothing_ready()
+                return
+            handle = (
+                self._pick() if len(ready) + len(self._timers) + len(self._free) > 1 or not ready else ready.popleft()
+            )
+            if not handle._cancelled:
+                self._execute(handle)
+            return
         if not ready or self._timers or self._free:
             self._busy_rounds = self._busy_rounds + 1 if ready else 0
-            if self._busy_rounds > _BUSY_ROUNDS and not reorder:
+            if self._busy_rounds > _BUSY_ROUNDS:
                 self._let_time_pass()
             self._deliver()
         for _ in range(len(ready)):
             if not ready:
                 break
-            if reorder and len(ready) + len(self._timers) + len(self._free) > 1:
-                handle = self._pick()
-            else:
-                handle = ready.popleft()
-            if handle._cancelled:
-                continue
-            self._execute(handle)
-            if reorder and self._stopping:
-                break
+            handle = ready.popleft()
+            if not handle._cancelled:
+                self._execute(handle)
 
     def _let_time_pass(self) -> None:
         """A loop that never rests takes time too: with steps that cost nothing, a program that polls with `sleep(0)`
         would never meet its timers, and be called a livelock that no real loop shows."""
+        run = self.run
         self._busy_rounds = 0
-        timers = self._timers
-        while timers and timers[0]._cancelled:
-            heapq.heappop(timers)
-        if timers:
-            self.run.now = max(self.run.now, math.nextafter(timers[0].deadline, math.inf))
-        elif waiting := [handle for handle in self._free if not handle._cancelled]:
-            group: list[tuple[str, int]] = []
-            self._arrive(waiting[0], group)
-            self.run.groups.append(group)
+        self._forget_cancelled()
+        if not self._timers and not self._free:
+            return
+        run.pushed = True
+        chosen = self._timers[0] if self._timers else self._free[0]
+        run.blocked += max(0.0, chosen.clock[1] - run.now)
+        group: list[tuple[str, int]] = []
+        self._arrive(chosen, group)
+        run.groups.append(group)
 
     def _execute(self, handle: Handle) -> None:
         run = self.run
@@ -170,35 +201,79 @@ class ControlledLoop(DeliveringLoop):
             raise LoopStopped("livelock", f"{run.count} steps were made and the program did not end")
         proc.steps += 1
         run.current = proc
-        run.index = run.count
+        run.index = index = handle.ran = run.count
         run.count += 1
+        cause, creator = handle.cause, handle.creator
+        rooted = cause == "timer" or cause == "external" or cause == "late yield" or creator < 0
+        run.links.append((creator, proc.last, index if rooted else run.links[creator][2]))
+        proc.last = index
+        run.clock = proc.clock = clock = handle.clock
+        if clock[1] > run.now:
+            run.now = clock[1]
         if run.judging:
             run.order.append((proc.key, handle.cause))
         recording = run.recording
         guard.step_started = real_monotonic()
         if recording:
             recorder.begin_step(proc.number, proc.steps)
-        try:
-            handle.context.run(handle.callback, *handle.args)
-        except (SystemExit, KeyboardInterrupt, LoopStopped):
-            raise
-        except BaseException as error:
-            self._report(handle, error)
+        if recording and cause == "callback" and is_internal(handle.callback):
+            self._call_internal(handle)
+        else:
+            self._call(handle)
         if self._folded:
             self._call_folded()
         if recording:
-            step = RawStep(proc, proc.steps, handle.creator, handle.cause, recorder.end_step())
+            accesses = recorder.end_step()
+            if proc.is_task:
+                self._note_task(proc, accesses)
+            bound = handle.required() if handle.before or handle.joined or handle.after is not None else ()
+            step = RawStep(proc, proc.steps, creator, cause, accesses, clock, bound)
             run.steps.append(step)
             if run.detail and proc.is_task:
                 step.suspended = _position(proc)
+
+    def _note_task(self, proc: Proc, accesses: list[Any]) -> None:
+        """The step ended its task, or the task now waits for a future: accesses of (task or future, "done")."""
+        task = proc.ref() if proc.ref is not None else None
+        if task is None:
+            return
+        if task.done():
+            accesses.append((recorder.names.task(proc.key), "done", WRITE | SYNC, NO_SITE))
+            if proc.outermost and self._reorder:
+                accesses.append((*_END, READ | SYNC, NO_SITE))  # which others have died by now is judged
+            elif getattr(task, "_log_traceback", False):
+                accesses.append((*_END, COMMUTES | SYNC, NO_SITE))
+            return
+        awaited = getattr(task, "_fut_waiter", None)
+        if awaited is not None and (number := recorder.names.known(awaited)):
+            accesses.append((number, "done", BLOCKED | SYNC, NO_SITE))
 
     def _call_folded(self) -> None:
         """asyncio's own callbacks that the step scheduled, and those that they schedule, belong to it (`reorder`)."""
         folded = self._folded
         while folded:
             handle = folded.pop(0)
-            if not handle._cancelled:
+            if handle._cancelled:
+                continue
+            if self.run.recording:
+                self._call_internal(handle)
+            else:
                 self._call(handle)
+
+    def _call_internal(self, handle: Handle) -> None:
+        """One of asyncio's own callbacks on a future: what it decides is recorded; see `loop.joins`."""
+        fifo = not self._reorder
+        before = len(self._ready)
+        members, number = self._joins.note(handle.callback, handle.args, (*handle.joined, self.run.index), fifo)
+        self._joining = members
+        child = handle.args[0] if handle.args else None
+        unseen = getattr(child, "_log_traceback", False)
+        self._call(handle)
+        self._joining = []
+        if unseen and not getattr(child, "_log_traceback", False):
+            recorder.put((*_END, COMMUTES | SYNC, NO_SITE))  # its exception counts as retrieved from here on
+        if fifo and number and len(self._ready) > before:
+            self._joins.scheduled(number)
 
     def _call(self, handle: Handle) -> None:
         try:
@@ -210,12 +285,19 @@ class ControlledLoop(DeliveringLoop):
 
     def _report(self, handle: Handle, error: BaseException) -> None:
         message = f"Exception in callback {callback_name(handle.callback)}"
+        if self.run.recording:
+            recorder.put((*_END, COMMUTES | SYNC, NO_SITE))
         self.call_exception_handler({"message": message, "exception": error, "handle": handle})
 
     # ------------------------------------------------------------------ the rest of the loop's interface
 
     def time(self) -> float:
-        return self.run.now
+        """To asyncio itself causal time, so that a timeout's length is exact; to others what a clock shows."""
+        run = self.run
+        if sys._getframe(1).f_code.co_filename.startswith(_ASYNCIO):
+            return run.clock[1]
+        run.read_clock()
+        return run.now
 
     def stop(self) -> None:
         self._stopping = True
@@ -296,8 +378,10 @@ class ControlledLoop(DeliveringLoop):
         left = self.unfinished()
         if left and run.ended is None:
             run.ends.pending += [self._made_by(task) for task in left if isinstance(task.get_coro(), CoroutineType)]
-            if run.recording:
-                self._run_on(left)
+            if run.recording and not run.follow:
+                run.capped = True
+            elif run.recording:
+                self._run_on()
                 left = self.unfinished()
         run.recording = False
         run.limit = run.count + CLEAN_UP_STEPS
@@ -319,16 +403,20 @@ class ControlledLoop(DeliveringLoop):
         own = watch.is_subject(code.co_filename)
         return self._named(task)[0], Frame(code.co_filename, code.co_firstlineno, code.co_qualname) if own else None
 
-    def _run_on(self, left: list[asyncio.Task[Any]]) -> None:
-        """Let what the main task left behind go on, recorded but not judged: an access that came too late is seen."""
+    def _run_on(self) -> None:
+        """Let what the main task left behind go on, recorded but not judged: an access that came too late is seen.
+
+        In stock order, for a limited number of steps; `Run.capped` tells that more would have followed.
+        """
         run = self.run
-        run.limit = run.count + RUN_ON_STEPS
         self._reorder = self._latency = False
-        try:
-            _, waiting = self.run_until_complete(asyncio.wait(left, timeout=RUN_ON_S))
-            run.ends.capped = bool(waiting)
-        except LoopStopped as stopped:  # they wait for ever: nothing more is going to be seen; or the cap
-            run.ends.capped = stopped.kind != "deadlock"
+        limit = run.count + RUN_ON_STEPS
+        with contextlib.suppress(LoopStopped), self._as_running():  # they wait for ever: nothing more is to be seen
+            while self._ready or self._timers or self._free:
+                if run.count >= limit:
+                    run.capped = True
+                    return
+                self._round()
 
     def _cancel(self, left: list[asyncio.Task[Any]]) -> None:
         """Cancel and wait; what does not end is said, and closed."""

@@ -1,69 +1,119 @@
-"""The choice points: which completions are delivered at a round boundary, and, in `reorder`, which handle runs next."""
+"""The choice points: which completions are delivered at a round boundary, and, in `reorder`, which handle runs next.
+
+Causal time. A step's clock is when it would run if nothing ever waited for the loop: the latest of its creator's and
+its task's previous step's, plus the duration of the timer where it is one. It depends on what caused what, not on the
+order of execution, so that equivalent interleavings agree on it. A schedule is legal when every step runs at most
+`stall_s` (plus the time for which steps themselves held the loop) after its clock:
+
+    a timer is enabled when no pending step or timer has a clock more than that before its own.
+
+(There are times T with clock <= T <= clock + stall_s that rise along the execution if and only if no step runs after
+one whose clock is later by more than stall_s.) Work done outside, in threads, may take any time: what follows from it
+starts a clock of its own (`anchor`), not compared with the others. Two timers are never exchanged where the first was
+created earlier in every schedule and lasts no longer than the second.
+
+What clocks show to the subject is the latest causal time of any step so far.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import heapq
+from collections.abc import Iterable
 
-from chaossloth.loop.run import CANCELLED, Handle, LoopStopped
+from chaossloth.loop.run import CANCELLED, Boundary, Handle, LoopStopped, PlannedTimer
 from chaossloth.loop.threads import REAL_WAIT_S, ThreadingLoop
 from chaossloth.loop.virtual import real_monotonic
 
 __all__ = ["DeliveringLoop"]
 
 _LOOK_AGAIN_S = 0.01
+_ROUNDING_S = 1e-9
+
+
+def _planned(timers: Iterable[Handle]) -> tuple[PlannedTimer, ...]:
+    return tuple(PlannedTimer(timer.creator, timer.lasts) for timer in timers)
 
 
 class DeliveringLoop(ThreadingLoop):
     """Adds the schedule's choices."""
 
     def _deliver(self) -> None:
-        """The round boundary: due completions join the ready queue; which others do is the schedule's choice."""
+        """The round boundary: which completions join the ready queue now is the schedule's choice."""
         run = self.run
         ready = self._ready
         group: list[tuple[str, int]] = []
+        busy, count, delivered = bool(ready), run.count, list[Handle]()
         while True:
-            timers = self._timers
-            while timers and timers[0]._cancelled:
-                heapq.heappop(timers)
-            self._free = [h for h in self._free if not h._cancelled] if self._free else self._free
-            free = self._free
-            if not timers and not free:
+            self._forget_cancelled()
+            if not self._timers and not self._free:
                 break
-            first = timers[0] if timers else None
-            if first is not None and first.deadline < run.now:
-                self._arrive(first, group)
-                continue
-            idle = not ready
-            due = first is not None and first.deadline <= run.now
             if not run.judging:
-                if idle or due:
-                    self._arrive(free[0] if free else first, group)  # type: ignore[arg-type]
-                    continue
-                break
-            if self._reorder and not idle and not due:
-                break  # `_pick` offers early completions before every step
-            near = first is not None and (idle or first.deadline - run.now <= run.model.stall_s)
-            options: list[Handle | None] = []
-            if due:
-                options = [first, None, *free] if not idle else [first, *free]
-            elif idle:
-                options = [*free, first] if near else list(free)
-            else:
-                options = [None, first, *free] if near else [None, *free]
-            taken = run.decide(options) if len(options) > 1 else 0
-            choice = options[taken]
+                first = self._timers[0] if self._timers else None
+                if ready and (first is None or first.deadline > run.now):
+                    break
+                self._arrive(self._free[0] if self._free else first, group)  # type: ignore[arg-type]
+                continue
+            options = self._at_boundary(group)
+            choice = options[run.decide(options) if len(options) > 1 else 0]
             if choice is None:
                 break
             self._arrive(choice, group)
+            if choice.cause == "timer":
+                delivered.append(choice)
         if group:
             run.groups.append(group)
+        if run.detail and run.judging:
+            run.boundaries.append(Boundary(count, busy, _planned(delivered), _planned(self._timers)))
         if not ready:
             self._nothing_ready()
+
+    def _at_boundary(self, group: list[tuple[str, int]]) -> list[Handle | None]:
+        """What can be delivered now, stock order's choice first; None: nothing (more)."""
+        timers = self._enabled_timers()
+        options: list[Handle | None] = []
+        if self._ready or group:
+            options.append(None)
+        if timers and timers[0].deadline <= self.run.now:
+            return [timers[0], *options, *timers[1:], *self._free]
+        if options:
+            return [*options, *timers, *self._free]
+        return [*self._free, *timers]
+
+    def _enabled_timers(self) -> list[Handle]:
+        """Timers that may fire now, by deadline; see the module docstring."""
+        timers = self._timers
+        if not timers or (len(timers) == 1 and not self._ready and not self._free):
+            return list(timers)
+        floor: dict[int, float] = {}
+        for waiting in (self._ready, self._free, timers):
+            for handle in waiting:
+                anchor, seconds = handle.clock
+                if not handle._cancelled and seconds < floor.get(anchor, seconds + 1.0) and handle.cause != "external":
+                    floor[anchor] = seconds
+        late = self.run.model.stall_s + self.run.blocked + _ROUNDING_S
+        enabled = [
+            handle
+            for handle in timers
+            if handle.clock[1] <= floor[handle.clock[0]] + late
+            and all(other.arrived or other._cancelled for other in handle.before)
+        ]
+        enabled.sort(key=lambda handle: (handle.deadline, handle.seq))
+        return enabled
+
+    def _forget_cancelled(self) -> None:
+        timers = self._timers
+        while timers and timers[0]._cancelled:
+            heapq.heappop(timers)
+        if any(handle._cancelled for handle in timers):
+            timers[:] = [handle for handle in timers if not handle._cancelled]
+            heapq.heapify(timers)
+        if self._free and any(handle._cancelled for handle in self._free):
+            self._free = [handle for handle in self._free if not handle._cancelled]
 
     def _arrive(self, handle: Handle, group: list[tuple[str, int]]) -> None:
         """Deliver one completion. Where that happens while the loop is busy, the step before it took that long."""
         run = self.run
+        handle.arrived = True
         wait = 0.0
         stalls = bool(self._ready) and not group
         if handle.cause == "timer":
@@ -74,13 +124,17 @@ class DeliveringLoop(ThreadingLoop):
                 heapq.heapify(self._timers)
             group.append((handle.owner, handle.ordinal))
             wait = max(0.0, handle.deadline - run.now)
-            run.now += wait
+            if handle.clock[1] > run.now:
+                run.now = handle.clock[1]
             run.lateness += wait if self._ready else 0.0
         else:
             self._free.remove(handle)
             if handle.cause == "yield":
+                handle.cause = "late yield"
                 group.append((handle.proc.key, -handle.proc.yields))
             else:
+                run.anchors += 1
+                handle.clock = (run.anchors, handle.clock[1])
                 group.append((handle.owner, handle.ordinal))
         if stalls and run.current is not None:
             run.stalls.append((run.current.key, run.current.steps, wait))
@@ -103,37 +157,21 @@ class DeliveringLoop(ThreadingLoop):
                 self._condition.wait(_LOOK_AGAIN_S)
 
     def _pick(self) -> Handle:
-        """`reorder`: any ready handle, or a completion that arrives now."""
+        """`reorder`: any ready handle, or a completion that arrives now. Option 0 has waited longest."""
         run = self.run
         ready = self._ready
-        while ready and ready[0]._cancelled:
-            ready.popleft()
-        if not ready:
+        options: list[Handle | None] = [h for h in ready if not h._cancelled and (h.after is None or h.after.ran >= 0)]
+        if run.judging and (self._timers or self._free):
+            self._forget_cancelled()
+            timers = self._enabled_timers()
+            options += [*timers, *self._free] if options else [*self._free, *timers]
+        if not options:
+            ready.clear()  # cancelled ones
             return CANCELLED
-        bound = run.model.bypass_bound
-        options: list[Handle | None] = []
-        futures: set[int] = set()
-        for handle in ready:
-            if handle._cancelled:
-                continue
-            if handle.passed >= bound:
-                options = [handle]
-                break
-            args = handle.args
-            if args and isinstance(args[0], asyncio.Future):
-                if id(args[0]) in futures:
-                    continue
-                futures.add(id(args[0]))
-            options.append(handle)
-        if run.judging and not (len(options) == 1 and options[0] is not None and options[0].passed >= bound):
-            first = self._timers[0] if self._timers else None
-            if first is not None and not first._cancelled and first.deadline - run.now <= run.model.stall_s:
-                options.append(first)
-            options.extend(h for h in self._free if not h._cancelled)
         taken = run.decide(options) if len(options) > 1 and run.judging else 0
         chosen = options[taken]
         assert chosen is not None
-        if chosen.cause == "timer" and chosen in self._timers or chosen in self._free:
+        if chosen.cause == "timer" or (self._free and chosen in self._free):
             group: list[tuple[str, int]] = []
             self._arrive(chosen, group)
             run.groups.append(group)
@@ -148,4 +186,6 @@ class DeliveringLoop(ThreadingLoop):
             ready.remove(chosen)
         if ready:
             run.bypass = max(run.bypass, max(handle.passed for handle in ready))
+        if self._on_futures and chosen.args and self._on_futures.get(id(chosen.args[0])) is chosen:
+            del self._on_futures[id(chosen.args[0])]
         return chosen

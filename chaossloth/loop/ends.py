@@ -4,8 +4,8 @@
 of which is judged as the run was (nothing there is a choice of the schedule):
 
     run on    what was left goes on for a while in stock order, recorded, so that an access that came too late is seen
-              and can be reversed; capped by steps and virtual time. A cap that was hit is said: the search is no longer
-              complete (`Ends.capped`).
+              and can be reversed; capped by steps. A cap that was hit is said: the search is no longer complete
+              (`Run.capped`).
     cancel    every task is cancelled, asynchronous generators are closed.
     close     a task that did not end is closed by force.
 
@@ -13,6 +13,7 @@ What of this is a failure? A background task that still runs when the scenario e
 common and legitimate (a heartbeat, a server): it is reported, not failed. So is an asynchronous generator that was left
 unfinished (`break` in an `async for`): its clean-up runs when it is collected, or here. A task that waits for ever
 after it was cancelled, or a coroutine that refuses to be closed, hangs `asyncio.run` itself: that is a failure (leak).
+`asyncio.run` cancels at once, so whether a task refuses is asked in an execution that does not run on.
 A task that was collected while it was pending, and a coroutine that was never awaited, are judged by the executor.
 """
 
@@ -25,12 +26,11 @@ from typing import Any
 from chaossloth.evidence import Frame
 from chaossloth.subject.channel import guard
 
-__all__ = ["CLEAN_UP_STEPS", "RUN_ON_S", "RUN_ON_STEPS", "RUN_ON_WORDS", "Ends", "close"]
+__all__ = ["CLEAN_UP_STEPS", "RUN_ON_STEPS", "RUN_ON_WORDS", "Ends", "close"]
 
-RUN_ON_S = 1.0  # of virtual time
-RUN_ON_STEPS = 500
+RUN_ON_STEPS = 64
 CLEAN_UP_STEPS = 2_000
-RUN_ON_WORDS = f"tasks left at the end followed for {RUN_ON_S:g} s or {RUN_ON_STEPS} steps"
+RUN_ON_WORDS = f"tasks left at the end followed for {RUN_ON_STEPS} steps"
 
 
 @dataclass(slots=True)
@@ -40,13 +40,12 @@ class Ends:
     pending: tasks that were cancelled at the end: (name, where its function is defined).
     generators: asynchronous generators that were left unfinished: (function, where it is defined).
     stubborn's places are those of the lines at which they wait.
-    stubborn: sentences about what refused to end. capped: the run-on was cut short.
+    stubborn: sentences about what refused to end.
     """
 
     pending: list[tuple[str, Frame | None]] = field(default_factory=list)
     generators: list[tuple[str, Frame | None]] = field(default_factory=list)
     stubborn: list[tuple[str, Frame | None]] = field(default_factory=list)
-    capped: bool = False
 
 
 def close(coroutine: Any, loop: Any) -> BaseException | None:

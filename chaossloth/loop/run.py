@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CANCELLED",
+    "START",
+    "Boundary",
+    "Clock",
     "DEFAULT_BYPASS_BOUND",
     "DEFAULT_STALL_S",
     "MAX_STEPS",
@@ -28,6 +31,7 @@ __all__ = [
     "LoopStopped",
     "Model",
     "Nondeterminism",
+    "PlannedTimer",
     "Proc",
     "RawStep",
     "Run",
@@ -65,13 +69,32 @@ class Model:
     max_steps: int = MAX_STEPS
 
 
+Clock = tuple[int, float]
+"""Causal time: (anchor, seconds). When a step would run if nothing ever waited for the loop; see `loop.delivery`."""
+START: Clock = (0, 0.0)
+
+
 class Proc:
     """A task or callback: its identity in every execution, and the counters from which its children's follow.
 
     name: the task's given name, else its coroutine's; label: the same made unique, equal in every execution.
     """
 
-    __slots__ = ("key", "given", "number", "name", "ref", "tasks", "callbacks", "timers", "yields", "steps", "is_task")
+    __slots__ = (
+        "key",
+        "given",
+        "number",
+        "name",
+        "ref",
+        "tasks",
+        "callbacks",
+        "timers",
+        "yields",
+        "steps",
+        "is_task",
+        "clock",
+        "last",
+    )
 
     def __init__(self, key: str, number: int, name: str, is_task: bool, given: bool = False) -> None:
         self.key = key
@@ -81,6 +104,13 @@ class Proc:
         self.is_task = is_task
         self.ref: weakref.ref[asyncio.Task[Any]] | None = None
         self.tasks = self.callbacks = self.timers = self.yields = self.steps = 0
+        self.clock: Clock = START
+        self.last = -1  # index of its latest step
+
+    @property
+    def outermost(self) -> bool:
+        """A task that was created while no step ran: what `run_until_complete` waits for."""
+        return self.is_task and "." not in self.key
 
     @property
     def label(self) -> str:
@@ -90,7 +120,9 @@ class Proc:
 class Handle:
     """asyncio.Handle and TimerHandle in one; `cause` says what it is to the scheduler.
 
-    Who schedules it also sets proc and creator, and for a completion deadline (seconds), seq, owner and ordinal.
+    Who schedules it also sets proc, creator and clock, and for a completion deadline (seconds), lasts (seconds from its
+    creation), seq, owner, ordinal and before (timers that are due earlier whatever happens).
+    ran: index of the step that ran it, -1 before. after: a callback of the same future that has to run first.
     """
 
     __slots__ = (
@@ -107,6 +139,13 @@ class Handle:
         "loop",
         "owner",
         "ordinal",
+        "clock",
+        "lasts",
+        "before",
+        "after",
+        "joined",
+        "ran",
+        "arrived",
     )
 
     proc: Proc
@@ -116,6 +155,8 @@ class Handle:
     seq: int
     owner: str
     ordinal: int
+    clock: Clock
+    lasts: float
 
     def __init__(
         self,
@@ -130,12 +171,25 @@ class Handle:
         self.context = context if context is not None else contextvars.copy_context()
         self._cancelled = False
         self.passed = 0
+        self.ran = -1
+        self.arrived = False  # a completion that was delivered
+        self.after: Handle | None = None
+        self.before: tuple[Handle, ...] = ()
+        self.joined: tuple[int, ...] = ()  # steps of the children whose end this handle tells the parent
 
     def cancel(self) -> None:
         if not self._cancelled:
             self._cancelled = True
+            if self.ran < 0:
+                run = self.loop.run
+                run.killed.append((run.index, self))
             self.callback = _nothing
             self.args = ()
+
+    def required(self) -> tuple[int, ...]:
+        """Indices of the steps that no schedule puts after this handle, beside its creator's."""
+        first = (self.after,) if self.after is not None else ()
+        return self.joined + tuple(handle.ran for handle in (*first, *self.before) if handle.ran >= 0)
 
     def cancelled(self) -> bool:
         return self._cancelled
@@ -162,6 +216,24 @@ class Chooser(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedTimer:
+    """creator: index of the step that made it, -1 before the first. lasts: seconds from then on."""
+
+    creator: int
+    lasts: float
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """One look at the clock. count: steps made before it. busy: handles were ready."""
+
+    count: int
+    busy: bool
+    delivered: tuple[PlannedTimer, ...]
+    waiting: tuple[PlannedTimer, ...]
+
+
 @dataclass(slots=True)
 class RawStep:
     proc: Proc
@@ -169,6 +241,8 @@ class RawStep:
     creator: int
     cause: str
     accesses: list[Any]
+    clock: Clock
+    required: tuple[int, ...] = ()  # steps that had to come before, beside the creator and the task's previous one
     suspended: Any = None
 
 
@@ -180,7 +254,14 @@ class Run:
     chooser: Chooser
     recording: bool = True
     detail: bool = False
-    now: float = 0.0
+    now: float = 0.0  # what clocks show: the latest causal time of any step so far
+    clock: Clock = START  # of the running step
+    anchors: int = 0
+    blocked: float = 0.0  # seconds for which steps held the loop (time.sleep)
+    rounds: int = 0
+    links: list[tuple[int, int, int]] = field(default_factory=list)  # per step: creator, previous of its proc, root
+    killed: list[tuple[int, Handle]] = field(default_factory=list)  # (step, what it cancelled before it could run)
+    ancestors: list[int] = field(default_factory=list)  # per step, as far as asked: bit set of the steps that led to it
     stretch: float = 1.0  # timers last this many times as long
     lateness: float = 0.0
     bypass: int = 0
@@ -188,6 +269,7 @@ class Run:
     options: list[int] = field(default_factory=list)
     taken: list[int] = field(default_factory=list)
     order: list[tuple[str, str]] = field(default_factory=list)  # (proc key, cause) per step
+    boundaries: list[Boundary] = field(default_factory=list)
     groups: list[list[tuple[str, int]]] = field(default_factory=list)  # timers delivered together: (task identity, n)
     extended: list[tuple[str, int]] = field(default_factory=list)  # bare yields that took time
     stalls: list[tuple[str, int, float]] = field(default_factory=list)  # (proc key, step ordinal, seconds)
@@ -197,13 +279,19 @@ class Run:
     real_io: set[str] = field(default_factory=set)
     current: Proc | None = None
     index: int = -1
+    ended_by: int = -1  # the step that told the loop to stop
     task_names: int = 0
     judging: bool = True
+    capped: bool = False  # after the main task's end others went on for longer than was watched
     deadlock: DeadlockReport | None = None
     ended: LoopStopped | None = None
     on_stop: Callable[[LoopStopped, SchedulingLoop], None] | None = None
     ends: Ends = field(default_factory=Ends)
     limit: int = 0  # of steps, for the part of the execution that runs now
+
+    on_clock: Callable[[Any], None] | None = None  # told "read" or "write" of the clock
+    follow: bool = True  # let what the main task leaves behind go on for a while before it is cancelled
+    pushed: bool = False  # a loop that never rested was given time to reach its next completion
 
     def __post_init__(self) -> None:
         self.limit = self.model.max_steps
@@ -217,6 +305,40 @@ class Run:
         self.judging = False
         self.recording = False
         self.limit = self.count + CLEAN_UP_STEPS
+
+    def read_clock(self) -> float:
+        """What any clock shows now (seconds)."""
+        if self.on_clock is not None:
+            self.on_clock("read")
+        return self.now
+
+    def hold(self, seconds: float) -> None:
+        """The running step holds the loop for so long."""
+        seconds = max(0.0, seconds)
+        self.blocked += seconds
+        anchor, now = self.clock
+        self.clock = (anchor, now + seconds)
+        self.now = max(self.now, self.clock[1])
+        if self.current is not None:
+            self.current.clock = self.clock
+        if self.on_clock is not None:
+            self.on_clock("write")
+
+    def led_to(self, first: int, second: int) -> bool:
+        """Whether step `first` is `second` or one of the steps that made it happen (creation and program order)."""
+        if first == second or first < 0:
+            return True
+        if first > second:
+            return False
+        known, links = self.ancestors, self.links
+        for creator, previous, _ in links[len(known) : second + 1]:
+            mask = 0
+            if creator >= 0:
+                mask = known[creator] | 1 << creator
+            if previous >= 0:
+                mask |= known[previous] | 1 << previous
+            known.append(mask)
+        return bool(known[second] >> first & 1)
 
     def decide(self, options: list[Handle | None]) -> int:
         taken = self.chooser.choose(options, self)

@@ -20,9 +20,10 @@ from typing import Any
 
 from chaossloth.loop.identity import callback as callback_identity
 from chaossloth.loop.identity import child as child_identity
+from chaossloth.loop.joins import Joins
 from chaossloth.loop.run import Handle, Model, Proc, Run
 
-__all__ = ["SchedulingLoop", "callback_name"]
+__all__ = ["SchedulingLoop", "callback_name", "is_internal"]
 
 _TASK_STEP_NAMES = frozenset({"task_wakeup", "TaskWakeupMethWrapper", "TaskStepMethWrapper", "__step", "__wakeup"})
 
@@ -48,7 +49,7 @@ def _is_plain(callback: Any) -> bool:
     return kind is types.BuiltinFunctionType
 
 
-def _is_internal(callback: Any) -> bool:
+def is_internal(callback: Any) -> bool:
     module = getattr(callback, "__module__", None) or getattr(getattr(callback, "func", None), "__module__", None)
     return module is not None and module.startswith("asyncio.")
 
@@ -88,6 +89,9 @@ class SchedulingLoop(asyncio.AbstractEventLoop):
         self._timers: list[Handle] = []
         self._free: list[Handle] = []
         self._folded: list[Handle] = []
+        self._joins = Joins(self._key_of)
+        self._joining: list[int] = []  # steps of children that the running callback of asyncio's may join
+        self._on_futures: dict[int, Handle] = {}  # `reorder`: future -> the last callback of the subject's on it
         self._threadsafe: deque[Handle] = deque()
         self._by_task: dict[int, Proc] = {}
         self._new: Proc | None = None
@@ -101,7 +105,7 @@ class SchedulingLoop(asyncio.AbstractEventLoop):
         self._exception_handler = None
         self._task_factory = None
         self._reorder = run.model.label == "reorder"
-        self._latency = run.model.label in ("latency", "reorder")
+        self._latency = run.model.label == "latency"
         if run.current is None:
             run.current = self._proc("", "main", False)
 
@@ -131,6 +135,14 @@ class SchedulingLoop(asyncio.AbstractEventLoop):
         proc = self._by_task.get(id(task))
         return proc if proc is not None and proc.ref is not None and proc.ref() is task else None
 
+    def _key_of(self, task: asyncio.Task[Any]) -> str | None:
+        proc = self.proc_of(task)
+        return proc.key if proc is not None else None
+
+    def completions(self) -> list[Handle]:
+        """Timers, extended yields and outside work that have not arrived."""
+        return [*self._timers, *self._free]
+
     def unfinished(self) -> list[asyncio.Task[Any]]:
         """This loop's tasks that are not done, in the order of creation."""
         tasks = [proc.ref() for proc in self.run.procs if proc.ref is not None]
@@ -149,7 +161,9 @@ class SchedulingLoop(asyncio.AbstractEventLoop):
         if self._closed:
             raise RuntimeError("Event loop is closed")
         handle = Handle(self, callback, args, context)
-        handle.creator = self.run.index
+        run = self.run
+        handle.creator = run.index
+        handle.clock = clock = run.clock
         task = _stepped_task(callback)
         if task is None:
             self._check_callback(callback)
@@ -171,6 +185,13 @@ class SchedulingLoop(asyncio.AbstractEventLoop):
         handle.proc = proc
         if handle.cause == "yield" and proc is self.run.current:
             return self._bare_yield(handle, proc)
+        last = proc.clock
+        if last is not clock and last[0] == clock[0] and last[1] > clock[1]:
+            handle.clock = last
+        if self._joining:
+            handle.joined = tuple(self._joining)
+        if self._on_futures and args:
+            handle.after = self._on_futures.get(id(args[0]))
         self._ready.append(handle)
         return handle
 
@@ -178,10 +199,15 @@ class SchedulingLoop(asyncio.AbstractEventLoop):
         current, args = self.run.current, handle.args
         assert current is not None
         handle.cause = "callback"
-        if self._reorder and args and isinstance(args[0], asyncio.Future) and _is_internal(handle.callback):
-            handle.proc = current
-            self._folded.append(handle)
-            return
+        if self._reorder and args and isinstance(args[0], asyncio.Future):
+            if is_internal(handle.callback):
+                handle.proc = current
+                if self._joining:
+                    handle.joined = tuple(self._joining)
+                self._folded.append(handle)
+                return
+            handle.after = self._on_futures.get(id(args[0]))
+            self._on_futures[id(args[0])] = handle
         current.callbacks += 1
         key = callback_identity(current.key, current.callbacks)
         handle.proc = self._proc(key, callback_name(handle.callback), False)
@@ -203,16 +229,36 @@ class SchedulingLoop(asyncio.AbstractEventLoop):
     ) -> Any:
         if delay is None:
             raise TypeError("delay must not be None")
-        return self.call_at(self.run.now + delay, callback, *args, context=context)
+        return self._timer(self.run.clock[1] + delay, delay, Handle(self, callback, args, context))
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> Any:
         if when is None:
             raise TypeError("when cannot be None")
-        handle = self._completion("timer", when, Handle(self, callback, args, context))
+        return self._timer(when, when - self.run.clock[1], Handle(self, callback, args, context))
+
+    def _timer(self, when: float, lasts: float, handle: Handle) -> Handle:
+        run = self.run
+        self._completion("timer", when, handle)
+        handle.lasts = lasts = round(max(0.0, lasts), 9)
+        if self._timers:
+            handle.before = tuple(
+                other
+                for other in self._timers
+                if other.lasts <= lasts and not other._cancelled and self._created_earlier(other.creator, run.index)
+            )
         heapq.heappush(self._timers, handle)
         return handle
+
+    def _created_earlier(self, step: int, index: int) -> bool:
+        """Whether `step` comes before the running step `index` in every schedule; no other timing is known for sure."""
+        run = self.run
+        if step == index or step < 0:
+            return True
+        if run.model.label == "stock" and run.links[step][2] == run.links[index][2]:
+            return True  # both follow from one delivery: FIFO leaves no choice between them
+        return run.led_to(step, index)
 
     def _completion(self, cause: str, when: float, handle: Handle) -> Handle:
         """`handle` as something that arrives later, the next such of whoever runs now."""
@@ -224,9 +270,10 @@ class SchedulingLoop(asyncio.AbstractEventLoop):
         current.callbacks += 1
         self._seq += 1
         if run.stretch != 1.0:
-            when = run.now + (when - run.now) * run.stretch
+            when = run.clock[1] + (when - run.clock[1]) * run.stretch
         handle.cause, handle.creator = cause, run.index
         handle.deadline, handle.seq = when, self._seq
+        handle.clock = (run.clock[0], max(when, run.clock[1]))
         handle.owner, handle.ordinal = current.key, current.timers
         handle.proc = self._proc(callback_identity(current.key, current.callbacks), "timer", False)
         return handle

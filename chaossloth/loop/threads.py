@@ -113,6 +113,8 @@ class ThreadingLoop(SchedulingLoop):
             current = run.current
             assert current is not None
             handle.creator, handle.cause = run.index, "external"
+            run.anchors += 1
+            handle.clock = (run.anchors, run.now)
             current.callbacks += 1
             handle.proc = self._proc(
                 callback_identity(current.key, current.callbacks), callback_name(handle.callback), False

@@ -85,7 +85,8 @@ class _Investigator(Context):
         try:
             self._phases()
         except KeyboardInterrupt:
-            self._add(interrupted=True, notes=(*self.result.notes, "interrupted: what is reported was known by then"))
+            known = f"interrupted: what is reported was known by then{self._under_way()}"
+            self._add(interrupted=True, notes=(*self.result.notes, known))
             self._settle("interrupted")
         except SubjectUnusable as lost:
             self._lost(lost)
@@ -162,6 +163,7 @@ class _Investigator(Context):
 
     def _search(self, label: Label, executions: int, seconds: float) -> dict[str, Any]:
         def progress(p: Mapping[str, Any]) -> None:
+            self.searching = p
             self.observer.progress(
                 f"{p['label']}: {p['executions']} executions, {p['distinct']} inequivalent", p["executions"], executions
             )
@@ -170,13 +172,23 @@ class _Investigator(Context):
             "search", progress, label=label, executions=executions, seconds=seconds, seed=self.options.seed
         )
         self.figures[label] = figures
+        self.searching = None
         return figures
+
+    def _under_way(self) -> str:
+        """What the search that was cut off had done: its figures never arrived."""
+        p = self.searching
+        if p is None:
+            return ""
+        ended = f"{p['executions']} ended ({p['distinct']} inequivalent, {p['failures']} failed)"
+        return f"; the search under {p['label']} was cut off: of its executions {ended}, which are not counted"
 
     def _judge_search(self) -> None:
         figures = list(self.figures.values())
         if self.unrepeatable:
             figures[-1] = {**figures[-1], "repeatable": False}
-        self._add(verdict=verdicts.of_search(figures, self._calls(), self.result.natural))
+        finished = all(label in self.figures for label in self.labels)
+        self._add(verdict=verdicts.of_search(figures, self._calls(), self.result.natural, finished))
 
     def _calls(self) -> int | None:
         return self.result.target.calls if self.result.target.cls is not None else None

@@ -35,8 +35,13 @@ __all__ = ["liveness", "of_search", "outcome_of", "starving", "timings"]
 _T = TypeVar("_T")
 
 
-def of_search(figures: Sequence[Mapping[str, Any]], calls: int | None, natural: Natural | None = None) -> Verdict:
-    """The verdict over one or several labels' searches (their JSON figures), in the order in which they were made."""
+def of_search(
+    figures: Sequence[Mapping[str, Any]], calls: int | None, natural: Natural | None = None, finished: bool = True
+) -> Verdict:
+    """The verdict over one or several labels' searches (their JSON figures), in the order in which they were made.
+
+    finished: False where labels that were asked for are missing, because the work was cut short before their end.
+    """
     made = [f for f in figures if f["executions"]]
     executions = {str(f["label"]): int(f["executions"]) for f in made}
     total = sum(executions.values())
@@ -47,6 +52,8 @@ def of_search(figures: Sequence[Mapping[str, Any]], calls: int | None, natural: 
     real_io = tuple(sorted({r for f in made for r in f["real_io"]}))
     refused = tuple(f["unsupported"] for f in figures if "unsupported" in f)
     word = _word(made, failures, unobservable, refused, natural)
+    if word == "proven" and not finished:
+        word = "bounded"
     floors = [f["pct"] for f in made if f["pct"]]
     return Verdict(
         word=word,

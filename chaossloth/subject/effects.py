@@ -12,6 +12,7 @@ from typing import Any
 
 from chaossloth.subject import containers as c
 from chaossloth.subject.attributes import ATTRIBUTES, ga, own_value, store
+from chaossloth.subject.cancelling import note_cancel
 from chaossloth.subject.container_methods import METHODS, method
 from chaossloth.subject.foreign import BUILTIN_METHODS, FUTURES, PLAIN, effect_of, is_ours, nature_of
 from chaossloth.subject.iteration import is_lazy, sources
@@ -87,7 +88,8 @@ _FUTURE_OPERATIONS = {
     "result": READ,
     "exception": READ,
     "cancelled": READ,
-    "cancel": WRITE,
+    "add_done_callback": READ,
+    "remove_done_callback": READ,
     "set_result": WRITE,
     "set_exception": WRITE,
 }
@@ -116,7 +118,9 @@ def _builtin_call(f: Any, a: tuple[Any, ...], kw: dict[str, Any], s: int) -> Non
 def _future_call(o: Any, name: str, s: int) -> None:
     mode = _FUTURE_OPERATIONS.get(name)
     if mode is not None:
-        R.put((IDS.get(id(o)) or N.seen(o), "state", mode | SYNC, s))
+        R.put((IDS.get(id(o)) or N.seen(o), "done", mode | SYNC, s))
+    elif name == "cancel":
+        note_cancel(R, o)
 
 
 def _raw_attribute(o: Any, operation: str, a: tuple[Any, ...], s: int) -> None:

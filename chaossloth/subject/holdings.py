@@ -69,6 +69,7 @@ class Wait:
     at: Position | None
     run: int
     step: int = -2
+    queued: bool = False
 
 
 def kind_of(cls: type) -> str:

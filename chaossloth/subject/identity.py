@@ -14,6 +14,7 @@ let go at the end of the step in which the subject dropped its last reference.
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import sys
 import types
@@ -126,6 +127,8 @@ class Names:
         known = self.ids.get(id(o))
         if known is not None:
             return known
+        if isinstance(o, asyncio.Task):
+            return self.seen(o)
         self._created += 1
         return self._enter(o, self.number((self._proc, self._ordinal, self._created, "new")))
 
@@ -151,6 +154,14 @@ class Names:
             self._seen += 1
             symbol = (self._proc, self._ordinal, self._seen, "seen")
         return self._enter(o, self.number(symbol))
+
+    def task(self, key: str) -> int:
+        """The identity of the task whose place in the tree of creators is `key` (see `chaossloth.loop.identity`)."""
+        return self.number(("task", key))
+
+    def known(self, o: Any) -> int:
+        """The identity of a future or task; 0 for one that the subject has not met."""
+        return self.ids.get(id(o)) or (self.seen(o) if isinstance(o, asyncio.Task) else 0)
 
     def fix(self, o: Any, identity: Identity) -> None:
         """Give `o`, which exists before any run, its identity for all runs (a mutable default of a parameter)."""
@@ -251,6 +262,8 @@ class Names:
             return self._labels[number]
         if identity[0] == "module":
             return str(identity[1])
+        if identity[0] == "task":
+            return f"task {identity[1]}"
         if identity[0] in ("class", "function"):
             return str(identity[2]).rpartition(".")[2]
         if identity[0] == "default":
@@ -285,7 +298,14 @@ def _symbol(o: Any) -> Identity | None:
         return ("function", o.__module__, o.__qualname__)
     if isinstance(o, types.ModuleType):
         return ("module", o.__name__)
+    if isinstance(o, asyncio.Task):
+        place = getattr(o.get_loop(), "proc_of", _no_place)(o)
+        return ("task", place.key) if place is not None else None
     return None
+
+
+def _no_place(task: Any) -> None:
+    """Another loop's task: it is named by who meets it."""
 
 
 def _outlives(identity: Identity, persistent: set[int]) -> bool:

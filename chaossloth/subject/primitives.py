@@ -7,12 +7,13 @@ waiters' futures and through them their tasks, and a task that the subject let g
 
 Accesses are reported in the step in which they take effect, to the part of the primitive's state that they touch:
 
-    Lock, Semaphore   queue: order of the waiters; free: permits. `acquire` updates queue and reads free when it asks,
-                      updates free when it gets; `release` updates free; a cancelled `acquire` updates both.
-    Event             flag.              Condition   waiters (its own lock: "lock.free", "lock.queue").
+    Lock, Semaphore   queue: order of the waiters; free: permits. `acquire` updates queue when it asks and free when it
+                      gets; `release` updates free; a cancelled `acquire` updates both.
+    Event             flag; clear.       Condition   waiters (its own lock: "lock.free", "lock.queue").
     Queue             items, getters, putters, unfinished.      Barrier   count, and "cond.*" for its own condition.
 
-A blocked operation reads what blocks it, a release updates it. A primitive's own parts (a condition's lock, a queue's
+A blocked operation has mode "blocked" on what it waits for (`chaossloth.explore.happens_before` says what that means):
+the wake-up is ordered by who makes it anyway. A primitive's own parts (a condition's lock, a queue's
 "finished" event) are reported as keys of the whole, because only the whole has an identity that the subject knows.
 Queue contents are data too: `empty()` followed by `get_nowait()` is a check and an act; the checks that `get` and
 `put` make themselves are repeated after every wake-up and only order.
@@ -37,7 +38,7 @@ from typing import Any, Protocol, cast
 
 from chaossloth.evidence import LockOrderEdge, Mode
 from chaossloth.subject.holdings import KINDS, Owner, Permit, Position, Resource, Task, Wait, as_frame, kind_of
-from chaossloth.subject.primitive_wrappers import Effects, Part, wrappers
+from chaossloth.subject.primitive_wrappers import FREE_NOW, QUEUED, Effects, Part, is_free, wrappers
 from chaossloth.subject.thread_locks import ThreadLocks
 
 __all__ = [
@@ -63,8 +64,9 @@ LOOP_BOUNDARY = events.Handle._run.__code__
 class AccessRecorder(Protocol):
     """What the watch reports to; see `chaossloth.subject.record`."""
 
-    def add_sync(self, obj: Any, key: Any, mode: Mode) -> None: ...
-    def add(self, obj: Any, key: Any, mode: Mode) -> None: ...
+    def add_sync(self, obj: Any, key: Any, mode: str) -> None: ...
+    def add(self, obj: Any, key: Any, mode: str) -> None: ...
+    def add_waiter(self, task: Any) -> None: ...
     def name_of(self, obj: Any) -> str | None: ...
 
 
@@ -272,6 +274,11 @@ class PrimitiveWatch:
         if self.recorder is not None:
             self.recorder.add(queue, "items", mode)
 
+    def looked_at(self, future: Any) -> None:
+        """The subject, or asyncio for it, reads whether `future` is done."""
+        if self.recorder is not None:
+            self.recorder.add_sync(future, "done", "read")
+
     def begin(self, obj: Any, operation: str, effects: Effects) -> Wait:
         """The current task asks for an operation that may suspend it."""
         self.touch(obj, effects)
@@ -283,7 +290,8 @@ class PrimitiveWatch:
 
     def begin_acquire(self, obj: Any) -> Wait:
         """As `begin`, and note the order of locks."""
-        wait = self.begin(obj, "acquire", (("queue", "update"), ("free", "read")))
+        wait = self.begin(obj, "acquire", FREE_NOW if is_free(obj) else QUEUED)
+        wait.queued = not is_free(obj)
         owner, resource = wait.owner, wait.resource
         if resource.hidden:
             return wait
@@ -306,7 +314,8 @@ class PrimitiveWatch:
 
     def acquired(self, wait: Wait) -> None:
         """The task got its permit."""
-        if self.end(wait, (("free", "update"),)) and wait.owner is not None and not wait.resource.hidden:
+        freed = self.end(wait, (("free", "update"),) if wait.queued else ())
+        if freed and wait.owner is not None and not wait.resource.hidden:
             permit = Permit(wait.owner, wait.resource, wait.at, self.step())
             wait.resource.permits.append(permit)
             wait.owner.held.append(permit)

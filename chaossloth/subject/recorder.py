@@ -18,13 +18,29 @@ from chaossloth.evidence import Access, Frame
 from chaossloth.subject.identity import Names
 from chaossloth.subject.keys import key_of
 
-__all__ = ["FILES", "READ", "SITES", "SYNC", "UPDATE", "WRITE", "RawAccess", "Recorder", "Site", "add_site", "recorder"]
+__all__ = [
+    "BLOCKED",
+    "COMMUTES",
+    "FILES",
+    "NO_SITE",
+    "READ",
+    "SITES",
+    "SYNC",
+    "UPDATE",
+    "WRITE",
+    "RawAccess",
+    "Recorder",
+    "Site",
+    "add_site",
+    "recorder",
+]
 
 READ, WRITE, UPDATE, SYNC = 1, 2, 3, 4
+BLOCKED, COMMUTES = 8, 16  # waits for a write; an update whose order with its like does not matter
 RawAccess = tuple[Any, ...]  # (object number, key, mode bits, site) and in detail mode (..., value text, stack)
 FILES: set[str] = set()  # file names of instrumented code
 _MODES: dict[int, Literal["read", "write", "update"]] = {READ: "read", WRITE: "write", UPDATE: "update"}
-_MODE_BITS = {"read": READ, "write": WRITE, "update": UPDATE}
+_MODE_BITS = {"read": READ, "write": WRITE, "update": UPDATE, "blocked": BLOCKED, "commutes": COMMUTES}
 _MAX_STACK = 24
 _MAX_TEXT = 60
 _MAX_ITEMS = 6
@@ -51,6 +67,9 @@ def add_site(site: Site) -> int:
         number = _site_numbers[site] = len(SITES)
         SITES.append(site)
     return number
+
+
+NO_SITE = add_site(Site("", 0, "", "primitive"))
 
 
 class Recorder:
@@ -145,6 +164,13 @@ class Recorder:
         """Record an operation of a synchronization primitive: it orders, it does not race."""
         self.add(obj, key, mode, sync=True)
 
+    def add_waiter(self, task: Any) -> None:
+        """The end of `task`'s wait is decided here (`chaossloth.loop.joins` records the other ways)."""
+        if self.enabled:
+            identity = self.names.identities[self.names.known(task)]
+            if identity and identity[0] == "task":
+                self.put((self.names.number(("waiter", identity[1])), "children", WRITE | SYNC, NO_SITE))
+
     def created(self, obj: Any) -> None:
         """Name `obj` as made by the running step; for objects that the subject gets from code of ours."""
         if self.enabled:
@@ -173,7 +199,7 @@ class Recorder:
         return Access(
             location=self.names.location(number, key),
             name=self.names.display(number, key),
-            mode=_MODES[mode & UPDATE],
+            mode=_MODES.get(mode & UPDATE, "read"),
             stack=(own, *raw[5][1:]) if len(raw) > 4 else (own,),
             value=raw[4] if len(raw) > 4 else None,
             sync=bool(mode & SYNC),
@@ -288,7 +314,7 @@ def _calling_site() -> int:
         if code.co_filename in FILES:
             return add_site(Site(code.co_filename, frame.f_lineno, code.co_qualname, "primitive"))
         frame = frame.f_back
-    return add_site(Site("", 0, "", "primitive"))
+    return NO_SITE
 
 
 recorder = Recorder()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
 import sys
+import textwrap
 import types
 from collections.abc import Callable, Coroutine
 from time import perf_counter
@@ -16,6 +18,7 @@ from chaossloth.explore.search import Limits, Search, SearchResult
 from chaossloth.loop import virtual
 from chaossloth.subject import record
 from chaossloth.subject.instrument import instrument
+from chaossloth.subject.primitives import watch
 
 _numbers = itertools.count(1)
 
@@ -65,9 +68,28 @@ async def late_lost_update() -> None:
 
 
 def executor_of(function: Callable[[], Any], *, sync: bool = False, max_steps: int = 5_000) -> Executor:
+    """An executor of `function`, instrumented: its source is compiled anew with its module's and closure's names."""
     virtual.install()
-    program = FromSync(function) if sync else FromFunction(function)
+    watch.recorder = record.recorder
+    made = _instrumented(function)
+    program = FromSync(made) if sync else FromFunction(made)
     return Executor(program, lambda: program, lambda file: file == function.__code__.co_filename, max_steps)
+
+
+def _instrumented(function: Callable[[], Any]) -> Callable[[], Any]:
+    lines, first = inspect.getsourcelines(function)
+    source = "\n" * (first - 1) + textwrap.dedent("".join(lines))
+    module = types.ModuleType(f"engine_function{next(_numbers)}")
+    module.__dict__.update(function.__globals__)
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        module.__dict__[name] = cell.cell_contents
+    module.__dict__["__chaossloth__"] = record.hooks
+    sys.modules[module.__name__] = module
+    made = instrument(source, function.__code__.co_filename, module.__name__)
+    assert made.skipped == ()
+    exec(made.code, module.__dict__)
+    result: Callable[[], Any] = module.__dict__[function.__name__]
+    return result
 
 
 def explored(
@@ -95,6 +117,7 @@ class FromSource(FromFunction):
 def executor_of_source(source: str) -> tuple[Executor, list[FromSource]]:
     """An executor of an instrumented module, and the programs made so far: the first, and one for each refresh."""
     virtual.install()
+    watch.recorder = record.recorder
     name = f"engine_subject{next(_numbers)}"
     made = [FromSource(name, source)]
 

@@ -132,7 +132,7 @@ def test_the_collector_is_as_it_was_after_a_run_that_raises() -> None:
 
 
 def test_garbage_of_one_execution_is_not_blamed_on_the_next(eager_collector: None) -> None:
-    failing = True
+    failing = [True]
 
     async def dies() -> None:
         own: list[Any] = [asyncio.current_task()]
@@ -140,13 +140,13 @@ def test_garbage_of_one_execution_is_not_blamed_on_the_next(eager_collector: Non
         raise LookupError("lost")
 
     async def main() -> None:
-        if failing:
+        if failing[0]:
             for _ in range(3):
                 asyncio.create_task(dies())
         await asyncio.sleep(0.001)
 
     executor = executor_of(main)
     for _ in range(20):
-        failing = not failing
+        failing[0] = not failing[0]
         execution = executor.execute(Deviate({}), executor.model("stock"), 0)
-        assert execution.failed == failing, execution.outcome
+        assert execution.failed == failing[0], execution.outcome

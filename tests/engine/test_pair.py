@@ -110,7 +110,7 @@ def test_in_the_passing_run_the_pair_stands_the_other_way_round() -> None:
 def test_what_every_order_has_is_no_race() -> None:
     found = diagnosed(ALWAYS, "stock")
     assert (found.kind, found.race, found.passing, found.verified) == ("always-fails", None, None, None)
-    assert found.executions > 10  # other orders were tried
+    assert found.executions > 5  # other orders were tried
 
 
 def test_what_the_draws_decide_is_random() -> None:

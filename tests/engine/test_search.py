@@ -11,12 +11,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from chaossloth.errors import UsageError
-from chaossloth.explore.execute import Execution
 from chaossloth.explore.minimise import minimise
 from chaossloth.explore.schedule import Schedule, parse_token
 from chaossloth.explore.search import Limits, Search
 from chaossloth.explore.strategy import Deviate, Guided, Sequential
-from chaossloth.loop.run import Chooser, Model, Run
+from chaossloth.loop.run import Model
 from tests.engine.support import executor_of, explored, late_lost_update
 
 # A program is a list of tasks; a task is a list of operations on x and a log: "r" read x into a register, "w" write
@@ -120,45 +119,6 @@ def test_reorder_finds_exactly_the_outcomes_of_brute_force(program: Program) -> 
     found, exhausted = outcomes_by_search(program)
     assert exhausted
     assert found == outcomes_by_brute_force(program)
-
-
-class Enumerating:
-    """Depth-first enumeration of all schedules, by the last choice that has an option left."""
-
-    def __init__(self, prefix: list[int]) -> None:
-        self._prefix = prefix
-
-    def choose(self, options: list[Any], run: Run) -> int:
-        at = len(run.taken)
-        return self._prefix[at] if at < len(self._prefix) else 0
-
-
-def schedules_by_enumeration(program: Program) -> list[tuple[int, ...]]:
-    executor, made = executor_of(as_coroutine(program)), []
-    prefix: list[int] | None = []
-    while prefix is not None:
-        run = executor.execute(Enumerating(prefix), executor.model("reorder"), 0).run
-        made.append(tuple(run.taken))
-        left = [at for at, options in enumerate(run.options) if run.taken[at] + 1 < options]
-        prefix = [*run.taken[: left[-1]], run.taken[left[-1]] + 1] if left else None
-    return made
-
-
-@pytest.mark.parametrize("program", [(("r", ".", "w"), ("r", ".", "w")), ((".", ".", "a"), ("b",)), (("a",),) * 3])
-def test_bounded_search_executes_every_schedule_exactly_once(program: Program) -> None:
-    search = Search(executor_of(as_coroutine(program)), "reorder", 0)
-    made, original = [], search._do
-
-    def remember(strategy: str, chooser: Chooser, seed: int) -> Execution:
-        execution = original(strategy, chooser, seed)
-        made.append(tuple(execution.run.taken))
-        return execution
-
-    search._do = remember  # type: ignore[method-assign]
-    while search._queue:
-        search._bounded_turn()
-    assert sorted(made) == sorted(schedules_by_enumeration(program))
-    assert len(made) > 10
 
 
 def test_fifo_only_program_is_settled_by_one_stock_execution() -> None:

@@ -95,7 +95,7 @@ def test_a_bug_that_needs_one_change_is_met_by_depth_two_at_least_as_often_as_th
     result = SearchResult("reorder")
     runs = 120
     for seed in range(runs):
-        result.add(executor.execute(PCT(seed, 2, 12), executor.model("reorder"), 0))
+        result.add(executor.execute(PCT(seed, 2, 3), executor.model("reorder"), 0))
     result.pct_runs = 3  # one run of depth 2
     assert result.failures / runs >= pct_floor(result, 2) > 0
 

@@ -46,6 +46,9 @@ class Recorder:
     def add(self, obj: Any, key: str, mode: str) -> None:
         self.data.append((self.name_of(obj) or type(obj).__name__, key, mode))
 
+    def add_waiter(self, task: Any) -> None:
+        self.sync.append(("task", "waiter", "write"))
+
     def named(self, obj: Any, name: str) -> Any:
         self.names.append((obj, name))
         return obj

@@ -27,11 +27,17 @@ def _accesses(body: str) -> tuple[list[Access], list[Access]]:
         ("x = named(asyncio.Lock(), 'x')\nx.locked()", [("x", "free", "read")]),
         (
             "x = named(asyncio.Lock(), 'x')\nawait x.acquire()\nx.release()",
-            [("x", "queue", "update"), ("x", "free", "read"), ("x", "free", "update"), ("x", "free", "update")],
+            [("x", "queue", "update"), ("x", "free", "update"), ("x", "free", "update"), ("x", "queue", "blocked")],
         ),
         (
             "x = named(asyncio.Event(), 'x')\nx.set()\nx.is_set()\nawait x.wait()\nx.clear()",
-            [("x", "flag", "write"), ("x", "flag", "read"), ("x", "flag", "read"), ("x", "flag", "write")],
+            [
+                ("x", "flag", "write"),
+                ("x", "flag", "read"),
+                ("x", "flag", "read"),
+                ("x", "flag", "write"),
+                ("x", "clear", "write"),
+            ],
         ),
         ("x = named(asyncio.Barrier(2), 'x')\nx.n_waiting\nx.broken", [("x", "count", "read")] * 2),
     ],
@@ -108,11 +114,11 @@ def test_a_blocked_acquire_reports_its_permit_only_when_it_gets_it() -> None:
     )
     assert outcome.recorder.sync == [
         ("x", "queue", "update"),
-        ("x", "free", "read"),
         ("x", "free", "update"),
         ("x", "queue", "update"),
-        ("x", "free", "read"),
+        ("x", "free", "blocked"),
         ("x", "free", "update"),
+        ("x", "queue", "blocked"),
         ("x", "free", "update"),
     ]
 

@@ -1,0 +1,3 @@
+"""The subjects are programs to be investigated, no tests of this project."""
+
+collect_ignore = ["subjects"]
