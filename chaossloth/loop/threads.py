@@ -15,10 +15,12 @@ from typing import Any
 
 from chaossloth.loop.run import Handle
 from chaossloth.loop.scheduling import SchedulingLoop, callback_name
+from chaossloth.subject.primitives import watch
 
 __all__ = ["REAL_WAIT_S", "ThreadingLoop"]
 
 REAL_WAIT_S = 20.0
+_BODY = "chaossloth-executor"
 
 
 class ThreadingLoop(SchedulingLoop):
@@ -72,22 +74,28 @@ class ThreadingLoop(SchedulingLoop):
                     RuntimeError("coroutine raised StopIteration") if isinstance(value, StopIteration) else value
                 )
 
-        thread = threading.Thread(target=body, daemon=True, name="chaossloth-executor")
+        thread = threading.Thread(target=body, daemon=True, name=_BODY)
+        watch.threads.thread_blocked = self._look_up
         with self._condition:
             thread.start()
-            self._condition.wait_for(lambda: box or self._threadsafe, timeout=REAL_WAIT_S)
+            self._condition.wait_for(
+                lambda: box or self._threadsafe or watch.threads.is_blocked(thread.ident), timeout=REAL_WAIT_S
+            )
         if box:
             thread.join()
             finish()
             return
-        self._in_flight += 1  # it waits for the loop: let the loop go on, the completion arrives by itself
+        # It waits for the loop, or for a lock that a task holds: the loop goes on, the completion arrives by itself.
+        self._in_flight += 1
+        run = self.run
         self.run.real_io.add("threads that wait for the loop")
 
         def waiter() -> None:
             thread.join()
             with self._condition:  # both at once: in between the loop would see nobody left who could wake it
-                self._in_flight -= 1
-                self.call_soon_threadsafe(finish)
+                if self.run is run:  # else it outlived its execution
+                    self._in_flight -= 1
+                    self.call_soon_threadsafe(finish)
 
         threading.Thread(target=waiter, daemon=True, name="chaossloth-executor-wait").start()
 
@@ -109,10 +117,17 @@ class ThreadingLoop(SchedulingLoop):
             handle.proc = self._callback_proc(current, callback_name(handle.callback))
             self._ready.append(handle)
 
+    def _look_up(self) -> None:
+        """A thread has begun to wait for a lock: whoever waits for that thread has to look again."""
+        with self._condition:
+            self._condition.notify_all()
+
     def _other_threads(self) -> bool:
-        return self._in_flight > 0 or any(
-            t.is_alive() and not t.daemon and t is not threading.main_thread() for t in threading.enumerate()
-        )
+        """Whether a thread could still hand something in: one that waits for a lock cannot."""
+        blocked = watch.threads.is_blocked
+        threads = [t for t in threading.enumerate() if t.is_alive() and t is not threading.main_thread()]
+        stuck = sum(t.name == _BODY and blocked(t.ident) for t in threads)
+        return self._in_flight > stuck or any(not t.daemon and not blocked(t.ident) for t in threads)
 
 
 def _thread_pool() -> type:
