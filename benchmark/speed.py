@@ -1,6 +1,6 @@
 """Controlled executions per second, as a ratio to the same scenario on a stock loop in the same process.
 
-    python benchmark/speed.py [--rounds 15] [--slice 0.1] [PROGRAM ...]
+    python benchmark/speed.py [--rounds 60] [--slice 0.02] [PROGRAM ...]
     python benchmark/speed.py --memory [--executions 100000]
 
 The unit of everything is one execution of the scenario, from making its coroutine to its judged end. What is compared:
@@ -11,7 +11,7 @@ The unit of everything is one execution of the scenario, from making its corouti
   recorded     `Executor.execute` of the instrumented code, stock order, accesses and primitives recorded
   search       `Search(...).run(...)` of the label `reorder`: recorded executions and everything the search computes
 
-All variants of a program take turns in slices of a fraction of a second; the best slice of each counts, because what
+All variants of a program take turns in short slices; the best slice of each counts, because what
 disturbs a slice (a busy sibling core, a frequency change) only ever makes it slower. Seconds are CPU seconds of this
 process, user and system: no variant waits for anything, and other processes do. Ratios are taken within one run.
 Clocks and random sources stay the real ones here (the programs use neither): their substitutes cost a stock loop time
@@ -271,8 +271,8 @@ def memory(names: list[str], executions: int) -> bool:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Controlled executions per second, against a reused stock loop.")
-    parser.add_argument("--rounds", type=int, default=15, help="slices per variant (15)")
-    parser.add_argument("--slice", type=float, default=0.1, help="CPU seconds of one slice (0.1)")
+    parser.add_argument("--rounds", type=int, default=60, help="slices per variant (60)")
+    parser.add_argument("--slice", type=float, default=0.02, help="CPU seconds of one slice (0.02)")
     parser.add_argument("--limits", action="store_true", help=f"end with 1 when a ratio is below {LIMITS}")
     parser.add_argument("--memory", action="store_true", help="resident set over many recorded executions instead")
     parser.add_argument("--executions", type=int, default=100_000, help="executions of --memory (100000)")

@@ -18,13 +18,14 @@ from chaossloth.diagnose.pair import diagnose
 from chaossloth.errors import ReplayDiverged, ToolError, UsageError
 from chaossloth.evidence import Forced, Label, as_json
 from chaossloth.explore.cancellation import Sweep, fields, words
-from chaossloth.explore.execute import Execution, Executor, Unsupported
+from chaossloth.explore.execute import Execution, Executor
 from chaossloth.explore.lateness import least_lateness
 from chaossloth.explore.minimise import minimise
 from chaossloth.explore.schedule import parse_token
 from chaossloth.explore.search import Limits, Search, SearchResult, pct_floor
 from chaossloth.explore.strategy import Deviate
 from chaossloth.liveness import lock_order_cycles
+from chaossloth.loop import uvloops
 from chaossloth.loop.cancelling import TIMEOUTS, Victims
 from chaossloth.loop.run import DEFAULT_BYPASS_BOUND, DEFAULT_STALL_S
 from chaossloth.subject.channel import progress
@@ -123,10 +124,7 @@ class Session:
     @staticmethod
     def _fails_soon(executor: Executor, seed: int, deadline: float) -> bool:
         for label, executions in _TRIAGE.items():
-            try:
-                result = Search(executor, label, seed).run(Limits(executions, deadline))
-            except Unsupported:
-                return False
+            result = Search(executor, label, seed).run(Limits(executions, deadline))
             if result.failure is not None:
                 return True
         return False
@@ -153,10 +151,7 @@ class Session:
         executor = self._controlled()
         search = self._searches.setdefault(label, Search(executor, label, seed))
         limits = Limits(executions, perf_counter() + seconds)
-        try:
-            result = search.run(limits, on_progress=self._tell_search)
-        except Unsupported as refused:
-            return {"unsupported": str(refused)} | self._figures(search.result)
+        result = search.run(limits, on_progress=self._tell_search)
         if result.failure is not None:
             self._failure = result.failure
         return self._figures(result) | {"repeatable": self._repeatable(executor, result)}
@@ -173,10 +168,7 @@ class Session:
         if self._sweep is None:
             self._sweep = Sweep(executor, self._victims(victims), seed, double)
         sweep, limits = self._sweep, Limits(executions, perf_counter() + seconds)
-        try:
-            result = sweep.run(label, limits, self._tell_search)
-        except Unsupported as refused:
-            return {"unsupported": str(refused)} | self._figures(SearchResult(label))
+        result = sweep.run(label, limits, self._tell_search)
         chosen = f"victims {victims}" if victims is not None else self._usual_victims()
         added = {"bound": words(sweep.result, chosen), "cancellation": fields(sweep.result)}
         if result.failure is not None:
@@ -224,6 +216,7 @@ class Session:
             "unobservable": sorted(executor.unobservable | self._unseen()),
             "real_io": sorted(executor.real_io),
             "leaks": sorted(executor.leaks),
+            "notes": [uvloops.NOTE] if uvloops.imported() else [],
             "bypass_bound": DEFAULT_BYPASS_BOUND,
             "stall_s": DEFAULT_STALL_S,
             "redundant": result.redundant,
@@ -281,13 +274,10 @@ class Session:
         """Replay a token. Raises ReplayDiverged when the program takes another path than the token's."""
         schedule = parse_token(token)
         executor = self._controlled()
-        try:
-            if schedule.cancels:  # what ends by itself without a cancellation has to be known first
-                executor.victims = self._victims(None)
-                executor.execute(Deviate({}), executor.model("stock"), schedule.seed)
-            execution = executor.replay(schedule, strict=True)
-        except Unsupported as refused:
-            raise ReplayDiverged(str(refused)) from None
+        if schedule.cancels:  # what ends by itself without a cancellation has to be known first
+            executor.victims = self._victims(None)
+            executor.execute(Deviate({}), executor.model("stock"), schedule.seed)
+        execution = executor.replay(schedule, strict=True)
         ended = execution.run.ended
         if ended is not None and ended.kind == "diverged":
             raise ReplayDiverged(f"{token}: {ended.detail}; {self._why_diverged(execution)}")
@@ -307,7 +297,8 @@ class Session:
         return finding | {"passed": False, "figures": figures}
 
     def _why_diverged(self, execution: Execution) -> str:
-        used = f" (in use: {', '.join(sorted(execution.touched))})" if execution.touched else ""
+        sources = sorted(execution.touched | execution.run.real_io)
+        used = f" (in use: {', '.join(sources)})" if sources else ""
         return (
             "the source, the arguments or the Python version changed since the token was made,"
             f" or something that is not under control took part{used}"

@@ -15,7 +15,7 @@ from typing import Any
 from chaossloth.errors import ToolError
 from chaossloth.evidence import Target, as_json
 from chaossloth.explore.execute import run_alone
-from chaossloth.loop import real_io, virtual
+from chaossloth.loop import real_io, uvloops, virtual
 from chaossloth.subject import creation_order
 from chaossloth.subject.calls import CallSpec
 from chaossloth.subject.channel import guard, serve
@@ -175,7 +175,7 @@ class Subject:
                     and _is_asynchronous(value)
                 ):
                     found.add(str(name).partition(".")[0])
-        return frozenset(found)
+        return frozenset(found - {"uvloop"})  # it is replaced, and that is said
 
     def skipped(self) -> tuple[str, ...]:
         """Functions of the present variant that could not be instrumented, so that what they do is not recorded."""
@@ -224,6 +224,7 @@ def _is_asynchronous(value: Any) -> bool:
 
 def main() -> None:
     virtual.install()
+    uvloops.install()
     sys.addaudithook(real_io.audit)
     subject = Subject()
     serve({"open": subject.open, **Trials(subject).operations()})

@@ -22,8 +22,12 @@ The relation of dependence is that of `explore.happens_before`; property tests c
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from time import perf_counter
+
 from chaossloth.explore.happens_before import Accesses, HappensBefore, conflict, wakes
-from chaossloth.loop.run import Clock, Handle, LoopStopped, Run
+from chaossloth.loop.run import Handle, LoopStopped, Run
 
 __all__ = ["Reduction"]
 
@@ -35,15 +39,16 @@ _MAX_RACES = 20_000  # of one execution; beyond, the search is no longer exhaust
 class _Frame:
     """A state with a choice.
 
-    index: the step that the choice decides. options: what was enabled -> its clock. alternatives: chosen or to be
-    chosen -> the sequence to follow then. sleep: explored from here -> the accesses of its step.
+    index: the step that the choice decides. options: what was enabled; clocks: theirs, in that order. alternatives:
+    chosen or to be chosen -> the sequence to follow then. sleep: explored from here -> the accesses of its step.
     """
 
-    __slots__ = ("index", "options", "chosen", "accesses", "alternatives", "sleep")
+    __slots__ = ("index", "options", "clocks", "chosen", "accesses", "alternatives", "sleep")
 
-    def __init__(self, index: int, options: dict[str, Clock], chosen: str, sleep: dict[str, Accesses]) -> None:
+    def __init__(self, index: int, options: Sequence[Handle], chosen: str, sleep: dict[str, Accesses]) -> None:
         self.index = index
-        self.options = options
+        self.options = tuple([handle.proc.key for handle in options])
+        self.clocks = tuple([handle.clock for handle in options])
         self.chosen = chosen
         self.accesses: Accesses = {}
         self.alternatives: dict[str, tuple[str, ...]] = {chosen: _NO_SEQUENCE}
@@ -61,6 +66,7 @@ class Reduction:
         self.bound = bound
         self.finished = False
         self.complete = True
+        self.deadline = math.inf  # of perf_counter; the analysis of a very long execution stops there, incomplete
         self.redundant = 0
         self.unfair = 0
         self.frames: list[_Frame] = []
@@ -89,6 +95,9 @@ class Reduction:
             frame = frames.get(first)
             if frame is not None:
                 _reverse(frame, order, first, second)
+            if perf_counter() > self.deadline:
+                self.complete = False
+                break
         self._advance()
 
     def _advance(self) -> None:
@@ -136,8 +145,7 @@ class _Path:
                 self._sequence = frame.alternatives[frame.chosen]
         else:
             chosen = self._pick(keys)
-            enabled = {handle.proc.key: handle.clock for handle in options if handle is not None}
-            frame = _Frame(run.count, enabled, chosen, dict(self._sleep))
+            frame = _Frame(run.count, [handle for handle in options if handle is not None], chosen, dict(self._sleep))
             frames.append(frame)
         self._depth += 1
         self._frame_at = frame
@@ -204,7 +212,8 @@ def _fire_first(frame: _Frame, killed: Handle, late: float) -> None:
         candidates = [key]
     else:
         anchor, seconds = killed.clock
-        candidates = [k for k, (a, at) in frame.options.items() if a == anchor and at + late < seconds]
+        clocks = zip(frame.options, frame.clocks, strict=True)
+        candidates = [other for other, (a, at) in clocks if a == anchor and at + late < seconds]
         candidates += [other.proc.key for other in killed.before if other.proc.key in frame.options]
     for candidate in candidates:
         if candidate not in frame.alternatives and candidate not in frame.sleep:

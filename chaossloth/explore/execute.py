@@ -26,10 +26,12 @@ from chaossloth.explore.cancelled import deaths, judge_result, kept, was_expired
 from chaossloth.explore.schedule import Schedule, checksum
 from chaossloth.explore.strategy import Deviate
 from chaossloth.liveness import describe_blocked_loop, describe_deadlock, detect_livelock, suspended_at
-from chaossloth.loop import controlled, real_io
+from chaossloth.loop import controlled, real_io, uvloops
+from chaossloth.loop.bodies import current_body
 from chaossloth.loop.cancelling import Cancel, Injector, Victims
 from chaossloth.loop.controlled import ControlledLoop
 from chaossloth.loop.ends import Ends
+from chaossloth.loop.quiescence import follow_threads
 from chaossloth.loop.run import Chooser, LoopStopped, Model, Run
 from chaossloth.loop.scheduling import SchedulingLoop
 from chaossloth.loop.virtual import sources
@@ -39,7 +41,7 @@ from chaossloth.subject.record import recorder
 from chaossloth.subject.running import innermost_own
 from chaossloth.subject.unawaited import UnawaitedWatch
 
-__all__ = ["Execution", "Executor", "Program", "Unsupported", "display_names", "run_alone"]
+__all__ = ["Execution", "Executor", "Program", "display_names", "run_alone"]
 
 
 # A coroutine that is kept and never awaited rarely depends on the order, and each look costs as much as a run.
@@ -58,17 +60,14 @@ class Program(Protocol):
     def judge(self, result: Any, error: BaseException | None) -> Outcome: ...
 
 
-class Unsupported(Exception):
-    """The subject needs something that the controlled loop does not offer (real sockets, subprocesses)."""
-
-
 class Execution:
     """One execution: its schedule (as taken), outcome, and the raw material of its trace.
 
-    schedule: made when it is asked for; few executions are ever told about. truncated: the step limit ended it under an
-    order that need not be fair; it says nothing. pruned: the strategy left it before its end, as equivalent to another
-    or beyond the fairness bound. locks: how many it acquired. left: what still ran, or was left unfinished,
-    at the end: sentences with their lines.
+    schedule: made when it is asked for; few executions are ever told about. truncated: it says nothing, because the
+    step limit ended it under an order that need not be fair, or because something outside (a child, a peer) did not
+    answer for longer than is waited. pruned: the strategy left it before its end, as equivalent to another or beyond
+    the fairness bound; or what is real did not come again as it did. locks: how many it acquired. left: what still
+    ran, or was left unfinished, at the end: sentences with their lines.
     """
 
     __slots__ = (
@@ -166,6 +165,8 @@ class Executor:
         self._ends = _LOOKS  # executions whose left-over tasks are tried without following them
         self._refuses = False  # one of them does not end when it is cancelled
         self._looks = _LOOKS  # executions at whose end coroutines are looked for that are still referenced
+        follow_threads()
+        uvloops.install()
         self._loop = ControlledLoop()
         self._extra: list[ControlledLoop] = []
         watch.task_name = self._task_label
@@ -173,7 +174,7 @@ class Executor:
     def execute(
         self, chooser: Chooser, model: Model, seed: int, detail: bool = False, record: bool = True
     ) -> Execution:
-        """One execution; raises Unsupported where the loop cannot follow."""
+        """One execution."""
         if self._stale:
             self.program = self.refresh()
             self._stale = False
@@ -229,7 +230,7 @@ class Executor:
         self._loop.begin(run)
         if self._extra:
             self._extra = []
-        sources.enter(run.read_clock, run.hold, seed, self._loop.task_key)
+        sources.enter(run.read_clock, _sleeping(run), seed, self._loop.task_key)
         real_io.start()
         self._unawaited.start(look_around=self._looks > 0)
         try:
@@ -241,6 +242,8 @@ class Executor:
                 run.real_io |= seen
             sources.leave()
             _leave_blocking()
+            for loop in self._extra:
+                loop.close_io()
             recorder.enabled = False
         if self._looks > 0 and not found:
             self._looks -= 1
@@ -249,8 +252,6 @@ class Executor:
         return self._finish(run, outcome, seed, draws, touched)
 
     def _finish(self, run: Run, outcome: Outcome, seed: int, draws: int, touched: frozenset[str]) -> Execution:
-        if run.ended is not None and run.ended.kind == "unsupported":
-            raise Unsupported(run.ended.detail)
         for step in run.steps if not recorder.grown.isdisjoint(recorder.ordered) else ():
             recorder.commuting(step.accesses)
         if recorder.persistent_writes:
@@ -261,8 +262,8 @@ class Executor:
         if run.real_io:
             self.real_io |= run.real_io
         ended = run.ended.kind if run.ended is not None else ""
-        truncated = ended == "livelock" and run.model.label == "reorder"
-        edges, pruned = watch.lock_order(), ended == "pruned"
+        truncated = ended == "waited" or (ended == "livelock" and run.model.label == "reorder")
+        edges, pruned = watch.lock_order(), ended == "pruned" or (ended == "diverged" and bool(run.real_io))
         ends = run.ends
         left = frozenset(_left_at_end(ends)) if ends.pending or ends.generators else _NOTHING
         return Execution(seed, outcome, run, draws, touched, edges, truncated, watch.locks_seen, pruned, left)
@@ -281,7 +282,8 @@ class Executor:
         policy = events.get_event_loop_policy()
         asyncio.set_event_loop_policy(_Policy(self._next_loop))
         try:
-            return self.program.call()
+            with uvloops.loops_from(self._next_loop):
+                return self.program.call()
         finally:
             asyncio.set_event_loop_policy(policy)
 
@@ -303,6 +305,7 @@ class Executor:
 
     # ------------------------------------------------------------------ how it ended
 
+    @real_io.pause()  # what it imports and reads is the tool's own
     def _on_stop(self, stopped: LoopStopped, loop: SchedulingLoop) -> None:
         if stopped.kind != "deadlock":
             return
@@ -460,6 +463,19 @@ def _leave_blocking() -> None:
     watch.on_block = watch.virtual_sleep = None
 
 
+def _sleeping(run: Run) -> Callable[[float], None]:
+    """`time.sleep`: the step holds the loop for so long; the body of thread work does not."""
+
+    def sleep(seconds: float) -> None:
+        body = current_body()
+        if body is None:
+            run.hold(seconds)
+        else:
+            body.sleep(seconds)
+
+    return sleep
+
+
 def run_alone(coro: Coroutine[Any, Any, Any], seed: int, record: bool = False) -> Any:
     """Run one coroutine by itself in stock order; its result or its exception. Another seed shifts the clock and
     stretches the timers, so that what was made from time differs between two runs.
@@ -477,7 +493,7 @@ def run_alone(coro: Coroutine[Any, Any, Any], seed: int, record: bool = False) -
     recorder.start_run()
     recorder.enabled, recorder.detail = record, False
     _watch_blocking(run)
-    sources.enter(run.read_clock, run.hold, seed, loop.task_key)
+    sources.enter(run.read_clock, _sleeping(run), seed, loop.task_key)
     try:
         return loop.run_until_complete(coro)
     finally:

@@ -26,6 +26,7 @@ import math
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 from chaossloth.explore.happens_before import CONFLICTS, HappensBefore
@@ -37,7 +38,7 @@ __all__ = ["FifoReduction"]
 Event = tuple[str, int]  # identity of a step: (proc key, ordinal); of a delivery: its first step
 Schedule = tuple[tuple[float, Event], ...]
 _FIRST = 1e-4  # delivered at the same boundary, but before
-_MAX_RACES = 4_000
+_MAX_WORK = 400_000  # steps looked at, times attempts: what is taken from one execution (4,000 races of 100 steps)
 _MAX_WAITING = 100_000
 
 
@@ -74,6 +75,7 @@ class FifoReduction:
     def __init__(self) -> None:
         self.finished = False
         self.complete = True
+        self.deadline = math.inf  # of perf_counter; the analysis of a very long execution stops there, incomplete
         self.redundant = 0
         self._waiting: deque[_Plan] = deque([_Plan()])
         self._plan = _Plan()
@@ -98,9 +100,12 @@ class FifoReduction:
             self.redundant += 1
         else:
             self._seen.add(signature)
-            self.complete = self.complete and trace.complete
             for plan in trace.reversals():
                 self._add(plan)
+                if perf_counter() > self.deadline:
+                    self.complete = False
+                    break
+            self.complete = self.complete and trace.complete
         while self._waiting and self._waiting[0].goal in self._reached:
             self._waiting.popleft()
         self.finished = not self._waiting
@@ -196,10 +201,14 @@ class _Trace:
         self.run = run
         self.steps = run.steps
         self.complete = not any(step.creator < 0 for step in self.steps[1:])
+        self._extended: tuple[int, ...] | None = None
         self._extend(())
 
     def _extend(self, extended: Collection[int]) -> None:
         """Roots and depths as they would be if the bare yields before the steps `extended` took time."""
+        if self._extended == tuple(extended):
+            return
+        self._extended = tuple(extended)
         self.root: list[int] = []
         self.depth: list[float] = []
         for index, step in enumerate(self.steps):
@@ -247,17 +256,23 @@ class _Trace:
 
     def reversals(self) -> Iterator[_Plan]:
         """Plans for each race and each completion that was cancelled."""
-        races = self.order.races
-        if len(races) > _MAX_RACES:
-            self.complete = False
-        for first, second in races[:_MAX_RACES]:
-            for extended in self._extensions(first, second):
-                self._extend(extended)
-                yield from self._reversal(first, second, extended)
+        attempts = max(1, _MAX_WORK // max(1, len(self.steps)))
+        for first, second, extended in self._attempts():
+            if not attempts:
+                self.complete = False
+                break
+            attempts -= 1
+            self._extend(extended)
+            yield from self._reversal(first, second, extended)
         self._extend(())
         for step, handle in self.run.killed:
             if handle.cause in ("timer", "external", "late yield") and 0 <= step < len(self.steps):
                 yield from self._arrives_first(handle, step)
+
+    def _attempts(self) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+        for first, second in self.order.races:
+            for extended in self._extensions(first, second):
+                yield first, second, extended
 
     def _reversal(self, first: int, second: int, extended: tuple[int, ...]) -> Iterator[_Plan]:
         tried: set[int] = set()
@@ -292,15 +307,11 @@ class _Trace:
     def _order_of(self, steps: list[int], first: int, second: int) -> frozenset[tuple[Event, Event]]:
         """The conflicts among `steps` in the order that a plan keeps; `second` comes last, `first` is left out."""
         pairs: set[tuple[Event, Event]] = set()
-        history: dict[Any, list[tuple[int, int]]] = {}
+        history = _History()
         for k in [*(k for k in steps if k not in (first, second)), second]:
             for location, mode in (self.order.accesses[k] if k < len(self.order.accesses) else {}).items():
-                mask = CONFLICTS[mode]
-                if not mask:
-                    continue
-                earlier = history.get(location, [])
-                pairs.update((self.event(other), self.event(k)) for other, their in earlier if their & mask)
-                history[location] = [(k, mode)] if mode & WRITE else [*earlier, (k, mode)]
+                pairs.update((self.event(other), self.event(k)) for other in history.conflicting(location, mode))
+                history.add(location, mode, k)
         return frozenset(pairs)
 
     def _arrives_first(self, killed: Handle, step: int) -> Iterator[_Plan]:
@@ -364,19 +375,13 @@ class _Trace:
     def _conflicts(self, steps: list[int], first: int, second: int, moved: int) -> list[_Constraint] | None:
         """Keep the order of conflicting steps; `second` comes last among them, as in the execution."""
         constraints = []
-        history: dict[Any, list[tuple[int, int]]] = {}
+        history = _History()
         for k in [*sorted(k for k in steps if k not in (first, second)), second, first]:
             if k >= len(self.order.accesses):
                 continue
             for location, mode in self.order.accesses[k].items():
-                earlier = history.get(location)
-                mask = CONFLICTS[mode]
-                if earlier is None:
-                    if mask:
-                        history[location] = [(k, mode)]
-                    continue
-                for other, their in earlier:
-                    if not their & mask or other == k or self.order.causal[k] >> other & 1:
+                for other in history.conflicting(location, mode):
+                    if other == k or self.order.causal[k] >> other & 1:
                         continue
                     if self._moves(other, k, first, second, moved):
                         continue
@@ -385,10 +390,7 @@ class _Trace:
                         constraints.append(made)
                     elif other > k:
                         return None
-                if mode & WRITE:
-                    history[location] = [(k, mode)]
-                elif mask:
-                    earlier.append((k, mode))
+                history.add(location, mode, k)
         return constraints
 
     def _moves(self, a: int, b: int, first: int, second: int, moved: int) -> bool:
@@ -415,6 +417,26 @@ class _Trace:
                 if other in nodes and other != node:
                     constraints.append(_Constraint(other, node, _FIRST))
         return constraints
+
+
+class _History:
+    """Accesses of each location since its last write, by mode: where many only read, a read need not look at them."""
+
+    def __init__(self) -> None:
+        self._steps: dict[Any, dict[int, list[int]]] = {}
+
+    def conflicting(self, location: Any, mode: int) -> Iterator[int]:
+        """Earlier steps that a step with an access of `mode` may not be exchanged with."""
+        mask = CONFLICTS[mode]
+        for their, steps in self._steps.get(location, {}).items() if mask else ():
+            if their & mask:
+                yield from steps
+
+    def add(self, location: Any, mode: int, step: int) -> None:
+        if mode & WRITE:
+            self._steps[location] = {mode: [step]}
+        elif CONFLICTS[mode]:
+            self._steps.setdefault(location, {}).setdefault(mode, []).append(step)
 
 
 @dataclass(frozen=True, slots=True)

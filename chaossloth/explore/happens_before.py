@@ -19,7 +19,8 @@ for the location to be written:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import heapq
+import math
 from typing import Any
 
 from chaossloth.loop.run import RawStep, Run
@@ -64,6 +65,8 @@ def wakes(step: Accesses, sleeping: Accesses) -> bool:
         other = sleeping.get(location, 0)
         if CONFLICTS[mode] & other or (other and (mode | other) & (BLOCKED | WRITE) == BLOCKED | WRITE):
             return True
+        if mode & other & COMMUTES and location[1] == "#":  # a container's order may yet be looked at
+            return True
     return False
 
 
@@ -83,7 +86,8 @@ class HappensBefore:
         self.races: list[tuple[int, int]] = []
         self._run = run
         self._late = run.model.stall_s
-        self._history: dict[Any, list[tuple[int, int]]] = {}
+        self._history: dict[Any, _Place] = {}
+        self._due: dict[int, _Due] = {}
         self._last: dict[str, int] = {}
         self._cells: dict[str, tuple[int, str]] = {}
 
@@ -96,8 +100,7 @@ class HappensBefore:
             if source >= 0:
                 causal |= self.causal[source] | 1 << source
         past = causal | self._closed(step.creator) | self._closed(self._last.get(step.proc.key, -1))
-        for source in self._required(step):
-            past |= self._closed(source)
+        past |= self._required(step)
         for source in sorted(self._conflicting(index, accesses), reverse=True):
             if not past >> source & 1:
                 self.races.append((source, index))
@@ -107,6 +110,8 @@ class HappensBefore:
         self.accesses.append(accesses)
         self.procs.append(step.proc.key)
         self._last[step.proc.key] = index
+        anchor, seconds = step.clock
+        self._due.setdefault(anchor, _Due()).add(seconds, index)
         return accesses
 
     def _closed(self, source: int) -> int:
@@ -133,30 +138,74 @@ class HappensBefore:
             cell = self._cells[key] = (recorder.names.task(key), "cancel")
         return cell
 
-    def _required(self, step: RawStep) -> Iterable[int]:
-        """Steps that no legal schedule can put after `step`, for reasons other than creation and program order."""
-        yield from step.required
+    def _required(self, step: RawStep) -> int:
+        """Bit set of the steps that no legal schedule puts after `step`, beside its creator and its task's own."""
+        required = 0
+        for source in step.required:
+            required |= self._closed(source)
         if step.cause == "timer":
             anchor, seconds = step.clock
             limit = seconds - self._late - self._run.blocked - 1e-9
-            for index, earlier in enumerate(self._run.steps[: len(self.past)]):
-                if earlier.clock[1] < limit and earlier.clock[0] == anchor:
-                    yield index
+            required |= self._due.setdefault(anchor, _Due()).before(limit)
+        return required
 
     def _conflicting(self, index: int, accesses: Accesses) -> set[int]:
         found: set[int] = set()
         history = self._history
         for location, mode in accesses.items():
-            mask = CONFLICTS[mode]
-            if not mask:
+            if not CONFLICTS[mode]:
                 continue
-            earlier = history.get(location)
-            if earlier is None:
-                history[location] = [(index, mode)]
-                continue
-            found.update(other for other, their in earlier if their & mask)
+            place = history.get(location)
+            if place is None:
+                place = history[location] = _Place()
+            if place.written >= 0:
+                found.add(place.written)
+            if mode & (WRITE | COMMUTES):
+                found.update(place.readers)
+            if mode & (WRITE | READ):
+                found.update(place.commuters)
             if mode & WRITE:
-                history[location] = [(index, mode)]  # what comes later and conflicts with those conflicts with this
-            else:
-                earlier.append((index, mode))
+                place.written, place.readers, place.commuters = index, [], []  # later conflicts go through this one
+            elif mode & COMMUTES:
+                place.commuters.append(index)
+            if mode & (READ | WRITE) == READ:
+                place.readers.append(index)
         return found
+
+
+class _Place:
+    """A location's accesses so far: the last write, and what came after it."""
+
+    __slots__ = ("written", "readers", "commuters")
+
+    def __init__(self) -> None:
+        self.written = -1
+        self.readers: list[int] = []
+        self.commuters: list[int] = []
+
+
+class _Due:
+    """Steps of one clock by causal time; `before` answers with a bit set, cheaply when limits rise."""
+
+    def __init__(self) -> None:
+        self._later: list[tuple[float, int]] = []  # a heap: those not in `_mask`
+        self._mask = 0
+        self._limit = -math.inf
+        self._all: list[tuple[float, int]] = []
+
+    def add(self, seconds: float, index: int) -> None:
+        heapq.heappush(self._later, (seconds, index))
+        self._all.append((seconds, index))
+
+    def before(self, limit: float) -> int:
+        """The steps whose causal time is before `limit`."""
+        if limit < self._limit:
+            mask = 0
+            for seconds, index in self._all:
+                if seconds < limit:
+                    mask |= 1 << index
+            return mask
+        self._limit = limit
+        while self._later and self._later[0][0] < limit:
+            self._mask |= 1 << heapq.heappop(self._later)[1]
+        return self._mask

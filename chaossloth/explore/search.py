@@ -142,6 +142,7 @@ class Search:
     ) -> SearchResult:
         result = self.result
         started, before = perf_counter(), result.seconds
+        self._reduction.deadline = limits.deadline
         for step in self._steps():
             step()
             result.seconds = before + perf_counter() - started

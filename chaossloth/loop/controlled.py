@@ -16,8 +16,9 @@ rounds, completions appended at round boundaries. Three models differ only in wh
 
 Option 0 of every choice is what a stock loop would do with infinitely fast steps, so a schedule is the sparse list of
 its deviations. Time is virtual. Tasks and futures are asyncio's own C ones. Thread work (`to_thread`,
-`run_in_executor`) runs to its end when its completion is delivered; one that waits for the loop itself is left in
-flight. The loop object is reused.
+`run_in_executor`) is a step of its own, delivered by the schedule (`bodies`); sockets, processes, signals and threads
+are real, and their completions are delivered by the schedule too (`arrivals`, `io`, `waiting`). The loop object is
+reused.
 
 Prior art: CHESS (Musuvathi et al., OSDI 2008) for deterministic re-execution, NodeRacer (Endo, Moller, ICST 2020) and
 loom/shuttle for the shape. Rejected: subclassing BaseEventLoop (its heap, selector and clock are what must be
@@ -33,13 +34,14 @@ import sys
 import threading
 from asyncio import events
 from collections.abc import Callable
-from types import CoroutineType
+from types import CoroutineType, MethodType
 from typing import Any
 
 from chaossloth.evidence import Frame
 from chaossloth.liveness import suspended_at
 from chaossloth.loop.delivery import DeliveringLoop
 from chaossloth.loop.ends import CLEAN_UP_STEPS, RUN_ON_STEPS, close
+from chaossloth.loop.quiescence import started
 from chaossloth.loop.run import Handle, LoopStopped, Proc, RawStep
 from chaossloth.loop.scheduling import callback_name, is_internal
 from chaossloth.subject.channel import BY_COUNT, guard
@@ -50,24 +52,13 @@ from chaossloth.subject.recorder import BLOCKED, COMMUTES, NO_SITE, READ, SYNC, 
 
 __all__ = ["ControlledLoop"]
 
+_CALLED = ("callback", "timer", "external")  # causes of handles whose callback is no step of a task
+
 
 _ROOTS = frozenset({"timer", "external", "late yield"})  # causes that follow from a delivery, not from a step
+_NOBODY: list[int] = []
 _END = (recorder.names.number(("run",)), "end")
 _ASYNCIO = os.path.dirname(asyncio.__file__) + os.sep
-
-
-def _unsupported(name: str) -> Any:
-    """A method that ends the execution as one that cannot be controlled."""
-
-    def refuse(self: DeliveringLoop, *args: Any, **kwargs: Any) -> Any:
-        stopped = LoopStopped(
-            "unsupported", f"the subject uses real I/O (loop.{name}), which this version cannot control"
-        )
-        self.run.stopped_by(stopped, self)  # here: a task would keep the exception to itself
-        raise stopped
-
-    refuse.__name__ = refuse.__qualname__ = name
-    return refuse
 
 
 _BUSY_ROUNDS = 1_000
@@ -92,6 +83,7 @@ class ControlledLoop(DeliveringLoop):
         old_hooks = sys.get_asyncgen_hooks()
         self._running = True
         self._thread_id = threading.get_ident()
+        self._real = self._real or bool(started)
         sys.set_asyncgen_hooks(*self._asyncgen_hooks)
         events._set_running_loop(self)
         guard.steps_of(self.run)
@@ -158,8 +150,8 @@ class ControlledLoop(DeliveringLoop):
     def _round(self) -> None:
         run = self.run
         run.rounds += 1
-        if self._threadsafe:
-            self._take_threadsafe()
+        if self._real:
+            self._arrivals()
         ready = self._ready
         if self._reorder and run.judging:
             if not ready and not self._timers and not self._free:
@@ -232,16 +224,7 @@ class ControlledLoop(DeliveringLoop):
         if recording and cause == "callback" and is_internal(handle.callback):
             self._call_internal(handle)
         else:
-            args = handle.args
-            try:  # `_call`, once more: the call itself would be noticed
-                if args:
-                    handle.context.run(handle.callback, *args)
-                else:
-                    handle.context.run(handle.callback)
-            except (SystemExit, KeyboardInterrupt, LoopStopped):
-                raise
-            except BaseException as error:
-                self._report(handle, error)
+            self._call(handle)
         if self._folded:
             self._call_folded()
         if run.cancels is not None:
@@ -289,22 +272,31 @@ class ControlledLoop(DeliveringLoop):
 
     def _call_internal(self, handle: Handle) -> None:
         """One of asyncio's own callbacks on a future: what it decides is recorded; see `loop.joins`."""
+        callback = handle.callback
         fifo = not self._reorder
         before = len(self._ready)
-        members, number = self._joins.note(handle.callback, handle.args, (*handle.joined, self.run.index), fifo)
-        self._joining = members
+        index = self.run.index
+        steps = (*handle.joined, index) if handle.joined else (index,)
+        if type(callback) is MethodType and callback.__self__ is self:  # `_stop_when_done` wakes nobody
+            number = 0
+        else:
+            self._joining, number = self._joins.note(callback, handle.args, steps, fifo)
         child = handle.args[0] if handle.args else None
         unseen = getattr(child, "_log_traceback", False)
         self._call(handle)
-        self._joining = []
+        self._joining = _NOBODY
         if unseen and not getattr(child, "_log_traceback", False):
             recorder.put((*_END, COMMUTES | SYNC, NO_SITE))  # its exception counts as retrieved from here on
         if fifo and number and len(self._ready) > before:
             self._joins.scheduled(number)
 
     def _call(self, handle: Handle) -> None:
+        args = handle.args
         try:
-            handle.context.run(handle.callback, *handle.args)
+            if args:
+                handle.context.run(handle.callback, *args)
+            else:
+                handle.context.run(handle.callback)
         except (SystemExit, KeyboardInterrupt, LoopStopped):
             raise
         except BaseException as error:
@@ -339,6 +331,7 @@ class ControlledLoop(DeliveringLoop):
         if self._running:
             raise RuntimeError("Cannot close a running event loop")
         self._closed = True
+        self.close_io()
         self._ready.clear()
         self._timers.clear()
         self._free.clear()
@@ -373,6 +366,8 @@ class ControlledLoop(DeliveringLoop):
     async def shutdown_asyncgens(self) -> None:
         agens = list(self._asyncgens)
         self._asyncgens.clear()
+        if not agens:
+            return
         self._left_unfinished(agens)
         results = await asyncio.gather(*(agen.aclose() for agen in agens), return_exceptions=True)
         for agen, error in zip(agens, results, strict=True):
@@ -387,14 +382,6 @@ class ControlledLoop(DeliveringLoop):
             for name, code in codes
             if watch.is_subject(code.co_filename)
         ]
-
-    def add_signal_handler(  # type: ignore[override]  # generic over the callback's arguments
-        self, sig: int, callback: Any, *args: Any
-    ) -> None:
-        self.run.real_io.add("signal handlers (never fire under control)")
-
-    def remove_signal_handler(self, sig: int) -> bool:
-        return False
 
     # ------------------------------------------------------------------ after the main future
 
@@ -419,6 +406,7 @@ class ControlledLoop(DeliveringLoop):
         self._ready.clear()
         self._timers.clear()
         self._free.clear()
+        self.close_io()
 
     def _named(self, task: asyncio.Task[Any]) -> tuple[str, Frame | None]:
         proc = self.proc_of(task)
@@ -454,11 +442,12 @@ class ControlledLoop(DeliveringLoop):
         for task in left:
             task.cancel()
         self._reorder = self._latency = False
-        how = ""
+        how, unknown = "did not end", False
         try:
             self.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         except LoopStopped as stopped:
             how = "waits for ever" if stopped.kind == "deadlock" else f"still runs {CLEAN_UP_STEPS} steps later"
+            unknown = stopped.kind == "waited"  # for something outside: it may still come
         except RuntimeError as error:
             self.run.problems.append({"message": f"while cancelling what was left: {error}", "exception": None})
         for task in self.unfinished():
@@ -466,45 +455,16 @@ class ControlledLoop(DeliveringLoop):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             raised = close(task.get_coro(), self)
             refused = f"; closing it raised {type(raised).__name__}: {raised}" if raised is not None else ""
-            self.run.ends.stubborn.append(
-                (f"task {name} was cancelled at the end and {how or 'did not end'}{refused}", place)
-            )
+            if not unknown or refused:
+                sentence = f"task {name} was cancelled at the end and {how}{refused}"
+                self.run.ends.stubborn.append((sentence, place))
 
     def _close_generators(self) -> None:
         try:
             self.run_until_complete(self.shutdown_asyncgens())
-        except LoopStopped:
-            self.run.ends.stubborn.append(("the clean-up of an asynchronous generator waits for ever", None))
-
-    # ------------------------------------------------------------------ what is refused
-
-    create_connection = _unsupported("create_connection")
-    create_server = _unsupported("create_server")
-    create_unix_connection = _unsupported("create_unix_connection")
-    create_unix_server = _unsupported("create_unix_server")
-    create_datagram_endpoint = _unsupported("create_datagram_endpoint")
-    connect_accepted_socket = _unsupported("connect_accepted_socket")
-    sock_recv = _unsupported("sock_recv")
-    sock_recv_into = _unsupported("sock_recv_into")
-    sock_recvfrom = _unsupported("sock_recvfrom")
-    sock_recvfrom_into = _unsupported("sock_recvfrom_into")
-    sock_sendall = _unsupported("sock_sendall")
-    sock_sendto = _unsupported("sock_sendto")
-    sock_connect = _unsupported("sock_connect")
-    sock_accept = _unsupported("sock_accept")
-    sock_sendfile = _unsupported("sock_sendfile")
-    sendfile = _unsupported("sendfile")
-    start_tls = _unsupported("start_tls")
-    add_reader = _unsupported("add_reader")
-    add_writer = _unsupported("add_writer")
-    remove_reader = _unsupported("remove_reader")
-    remove_writer = _unsupported("remove_writer")
-    connect_read_pipe = _unsupported("connect_read_pipe")
-    connect_write_pipe = _unsupported("connect_write_pipe")
-    subprocess_exec = _unsupported("subprocess_exec")
-    subprocess_shell = _unsupported("subprocess_shell")
-    getaddrinfo = _unsupported("getaddrinfo")
-    getnameinfo = _unsupported("getnameinfo")
+        except LoopStopped as stopped:
+            if stopped.kind != "waited":
+                self.run.ends.stubborn.append(("the clean-up of an asynchronous generator waits for ever", None))
 
 
 def _position(proc: Proc) -> Any:

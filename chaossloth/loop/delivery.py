@@ -8,9 +8,10 @@ order of execution, so that equivalent interleavings agree on it. A schedule is 
     a timer is enabled when no pending step or timer has a clock more than that before its own.
 
 (There are times T with clock <= T <= clock + stall_s that rise along the execution if and only if no step runs after
-one whose clock is later by more than stall_s.) Work done outside, in threads, may take any time: what follows from it
-starts a clock of its own (`anchor`), not compared with the others. Two timers are never exchanged where the first was
-created earlier in every schedule and lasts no longer than the second.
+one whose clock is later by more than stall_s.) Work in threads lasts as long as it sleeps; what comes from outside has
+the latest causal time of any step before it was noticed, since its cause is not known. So a completion that is there
+holds back the timers that are due later than that, and no timeout overtakes an answer. Two timers are never exchanged
+where the first was created earlier in every schedule and lasts no longer than the second.
 
 What clocks show to the subject is the latest causal time of any step so far.
 """
@@ -20,13 +21,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 
+from chaossloth.loop.arrivals import Arrival
 from chaossloth.loop.run import CANCELLED, Boundary, Handle, LoopStopped, PlannedTimer
-from chaossloth.loop.threads import REAL_WAIT_S, ThreadingLoop
-from chaossloth.loop.virtual import real_monotonic
+from chaossloth.loop.waiting import WaitingLoop
 
 __all__ = ["DeliveringLoop"]
 
-_LOOK_AGAIN_S = 0.01
 _ROUNDING_S = 1e-9
 
 
@@ -34,7 +34,7 @@ def _planned(timers: Iterable[Handle]) -> tuple[PlannedTimer, ...]:
     return tuple(PlannedTimer(timer.creator, timer.lasts) for timer in timers)
 
 
-class DeliveringLoop(ThreadingLoop):
+class DeliveringLoop(WaitingLoop):
     """Adds the schedule's choices."""
 
     def _deliver(self) -> None:
@@ -88,7 +88,7 @@ class DeliveringLoop(ThreadingLoop):
         for waiting in (self._ready, self._free, timers):
             for handle in waiting:
                 anchor, seconds = handle.clock
-                if not handle._cancelled and seconds < floor.get(anchor, seconds + 1.0) and handle.cause != "external":
+                if not handle._cancelled and seconds < floor.get(anchor, seconds + 1.0):
                     floor[anchor] = seconds
         late = self.run.model.stall_s + self.run.blocked + _ROUNDING_S
         enabled = [
@@ -129,38 +129,30 @@ class DeliveringLoop(ThreadingLoop):
             run.lateness += wait if self._ready else 0.0
         else:
             self._free.remove(handle)
+            if isinstance(handle, Arrival):
+                handle.delivered()
             if handle.cause == "yield":
                 handle.cause = "late yield"
                 group.append((handle.proc.key, -handle.proc.yields))
             else:
-                run.anchors += 1
-                handle.clock = (run.anchors, handle.clock[1])
                 group.append((handle.owner, handle.ordinal))
         if stalls and run.current is not None:
             run.stalls.append((run.current.key, run.current.steps, wait))
         self._ready.append(handle)
 
     def _nothing_ready(self) -> None:
-        """No handle, no timer: real threads may still deliver; else this is a deadlock."""
-        if self._other_threads():
-            self.run.real_io.add("threads")
-            self._wait_for_threads()
-        if self._threadsafe:
+        """No handle, no timer: something real may still come; else this is a deadlock."""
+        if self._something_may_come():
             return
         raise LoopStopped("deadlock", "nothing can ever run again: no ready handle, no timer")
-
-    def _wait_for_threads(self) -> None:
-        """Until a thread hands something in or none is left that could; a thread that just ends notifies nobody."""
-        deadline = real_monotonic() + REAL_WAIT_S
-        with self._condition:
-            while not self._threadsafe and self._other_threads() and real_monotonic() < deadline:
-                self._condition.wait(_LOOK_AGAIN_S)
 
     def _pick(self) -> Handle:
         """`reorder`: any ready handle, or a completion that arrives now. Option 0 has waited longest."""
         run = self.run
         ready = self._ready
-        options: list[Handle | None] = [h for h in ready if not h._cancelled and (h.after is None or h.after.ran >= 0)]
+        options: list[Handle | None] = [
+            h for h in ready if not h._cancelled and (h.after is None or h.after.ran >= 0 or h.after._cancelled)
+        ]
         if run.judging and (self._timers or self._free):
             self._forget_cancelled()
             timers = self._enabled_timers()
@@ -185,7 +177,7 @@ class DeliveringLoop(ThreadingLoop):
                 handle.passed += 1
             ready.remove(chosen)
         if ready:
-            run.bypass = max(run.bypass, max(handle.passed for handle in ready))
+            run.bypass = max(run.bypass, ready[0].passed)  # the oldest was passed over most
         if self._on_futures and chosen.args and self._on_futures.get(id(chosen.args[0])) is chosen:
             del self._on_futures[id(chosen.args[0])]
         return chosen

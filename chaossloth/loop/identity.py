@@ -6,13 +6,16 @@ included) is named by the step that scheduled it plus "c" + k, where k counts su
 all its steps, in the order of scheduling. Creation order inside one creator is program order, so a name does not depend
 on the interleaving, unlike the counter in the loop's own "Task-7".
 
+What comes from outside (a descriptor that is ready, a thread, a signal) is named by the step that asked for it, plus
+"c0" + a letter for its kind + k, counted by kind; all that comes from that source has this one name.
+
 Tasks that are created while no step runs (by `asyncio.run` and the like) are numbered "0", "1", ...; the tasks that
 asyncio itself makes there to shut a loop down are not counted.
 """
 
 from __future__ import annotations
 
-__all__ = ["ROOT", "UNHOOKED", "Identity", "callback", "child", "outside"]
+__all__ = ["ROOT", "UNHOOKED", "Identity", "arrival", "callback", "child", "outside"]
 
 ROOT = "0"
 UNHOOKED = "cb"  # stands for callbacks of the stock loop that were not followed (natural runs, I/O)
@@ -31,6 +34,11 @@ def callback(creator: str, k: int) -> str:
 def outside(k: int) -> str:
     """Identity of the k-th task (1-based) that was created while no step ran; the first is `ROOT`."""
     return str(k - 1)
+
+
+def arrival(creator: str, kind: str, k: int) -> str:
+    """Identity of the k-th (1-based) source of `kind` (one letter) that `creator` asked for."""
+    return f"{creator}c0{kind}{k}"
 
 
 class Identity:

@@ -61,10 +61,10 @@ class Joins:
         recorder.put((number, "children", WRITE | SYNC, NO_SITE))
 
     def _gather(self, callback: Any, child: Any, steps: tuple[int, ...], fifo: bool) -> tuple[list[int], int]:
-        cells = _cells(callback)
-        children = cells.get("children") or [child]
-        number = self._number(("gather", self._name(children[0])), children[0])
-        failed = _failed(child) and not cells.get("return_exceptions", False)
+        children = _cell(callback, "children")
+        first = children[0] if children else child
+        number = self._number(("gather", self._name(first)), first)
+        failed = (child._exception is not None or child.cancelled()) and not _cell(callback, "return_exceptions")
         if failed or fifo:
             recorder.put((number, "children", (WRITE if failed else COMMUTES) | SYNC, NO_SITE))
         members = self._member(number, steps)
@@ -77,7 +77,9 @@ class Joins:
 
     def _member(self, number: int, steps: tuple[int, ...]) -> list[int]:
         members = self._members.setdefault(number, [])
-        members.extend(step for step in steps if step not in members)
+        for step in steps:
+            if step not in members:
+                members.append(step)
         return members
 
     def _waiter(self, future: Any) -> int:
@@ -102,6 +104,15 @@ class Joins:
 
 def _failed(future: Any) -> bool:
     return bool(future.cancelled() or future._exception is not None)
+
+
+def _cell(function: Any, name: str) -> Any:
+    """The closure variable `name` of a Python function; None where there is none, or nothing in it yet."""
+    names = function.__code__.co_freevars
+    try:
+        return function.__closure__[names.index(name)].cell_contents
+    except ValueError:
+        return None
 
 
 def _cells(function: Any) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """A selector that knows when waiting is pointless, for natural and forced runs on the stock loop.
 
-A `select` without a deadline, while nothing but the loop's self-pipe is registered and no thread works, can never
-return: that is a deadlock, and it raises `NothingRunnable` instead of blocking for ever. A wall-clock limit raises
-`TimeIsUp`. Both are BaseExceptions, so that no `except Exception` around the subject's `asyncio.run` hides them.
+A `select` without a deadline, while only near descriptors (`nearness`) are registered and no thread works, can never
+return: that is a deadlock, and it raises `NothingRunnable` instead of blocking for ever. The loop's self-pipe is near;
+where there are others, the kernel is given a moment for what may be under way. A wall-clock limit raises `TimeIsUp`.
+Both are BaseExceptions, so that no `except Exception` around the subject's `asyncio.run` hides them.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures.thread
 import selectors
+import signal
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Sized
 from typing import Any, NoReturn, cast
 
+from chaossloth.loop.nearness import Nearness
+from chaossloth.loop.quiescence import Looks, State
 from chaossloth.loop.virtual import real_monotonic as monotonic
 from chaossloth.loop.virtual import real_monotonic_ns as monotonic_ns
 from chaossloth.subject.primitives import watch
@@ -24,6 +28,7 @@ __all__ = ["NothingRunnable", "QuietSelector", "TimeIsUp"]
 
 _THREAD_POLL_S = 0.005
 _IDLE_LOOKS = 3
+_UNDER_WAY_S = 0.1
 _NOT_ITS = ("chaossloth", "pydevd")  # names of threads that are not the subject's
 
 
@@ -56,7 +61,12 @@ class QuietSelector(selectors.DefaultSelector):
         self.polled_ns = 0
         self.limit_s = 0.0
         self._deadline: float | None = None
+        self._looks = Looks()
         self._last_pause = 0.0
+
+    def close(self) -> None:
+        self._looks.close()
+        super().close()
 
     def limit(self, seconds: float | None) -> None:
         """From now on: raise TimeIsUp when `select` is called after so many seconds."""
@@ -68,7 +78,7 @@ class QuietSelector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if self.ready is not None:
             self.busy = bool(self.ready)
-        if timeout is None and len(self.get_map()) <= 1:
+        if timeout is None and self._only_near():
             events = self._wait_for_threads()
         else:
             events = super().select(self._bounded(timeout))
@@ -76,6 +86,18 @@ class QuietSelector(selectors.DefaultSelector):
                 self._last_pause = monotonic()
         self.polled_ns = monotonic_ns()
         return cast("list[tuple[selectors.SelectorKey, int]]", events)
+
+    def _only_near(self) -> bool:
+        """Nothing but this program can make a descriptor ready."""
+        if len(self.get_map()) <= 1:
+            return True
+        if signal.getitimer(signal.ITIMER_REAL)[0]:
+            return False
+        nearness = Nearness()
+        numbers = [key.fd for key in self.get_map().values()]
+        for number in numbers:  # twice: both ends of a connection have to be known
+            nearness.place(number)
+        return all(nearness.place(number).near for number in numbers)
 
     def _bounded(self, timeout: float | None) -> float | None:
         if self._deadline is None:
@@ -96,7 +118,8 @@ class QuietSelector(selectors.DefaultSelector):
             quiet_for = 0 if working else quiet_for + 1
             # A pool's worker that has just been handed something still looks idle: it has to look so several times.
             over = quiet_for > (_IDLE_LOOKS if pools else 0)
-            events = super().select(self._bounded(0.0 if over else _THREAD_POLL_S))
+            moment = _UNDER_WAY_S if len(self.get_map()) > 1 else 0.0
+            events = super().select(self._bounded(moment if over else _THREAD_POLL_S))
             if events:
                 return cast("list[Any]", events)
             if over:
@@ -114,6 +137,9 @@ class QuietSelector(selectors.DefaultSelector):
             if thread in (threading.main_thread(), threading.current_thread()) or thread.name.startswith(_NOT_ITS):
                 continue
             if blocked(thread.ident):  # for good, unless a task that could release it runs
+                continue
+            if self._looks.state(thread) is State.PARKED:  # on a lock or an empty queue; it may just be woken
+                pools = True
                 continue
             frame = frames.get(thread.ident or -1)
             if frame is None or frame.f_code is not concurrent.futures.thread._worker.__code__:

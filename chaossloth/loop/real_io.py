@@ -6,9 +6,11 @@ that does them is exhaustive. Nothing is prevented.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["audit", "seen", "start", "stop"]
+__all__ = ["audit", "pause", "seen", "start", "stop"]
 
 _EVENTS = {
     "open": "files",
@@ -42,9 +44,20 @@ def stop() -> frozenset[str]:
     return frozenset(seen) if seen else _NOTHING
 
 
+@contextmanager
+def pause() -> Iterator[None]:
+    """What is done in the block is the tool's own."""
+    global _active
+    before, _active = _active, False
+    try:
+        yield
+    finally:
+        _active = before
+
+
 def audit(event: str, arguments: tuple[Any, ...]) -> None:
     """The hook (`sys.addaudithook`): called for every event of the process, so it does next to nothing."""
     if _active and event in _EVENTS:
-        importing = event == "open" and str(arguments[0]).endswith((".py", ".pyc", ".so"))
-        if not importing:
+        path = arguments[0] if event == "open" else ""
+        if not (isinstance(path, int) or str(path).endswith((".py", ".pyc", ".so"))):  # a descriptor; an import
             seen.add(_EVENTS[event])

@@ -50,7 +50,7 @@ DEFAULT_STALL_S = 0.1
 class LoopStopped(BaseException):
     """Raised out of `run_forever` when the execution ends before its main future.
 
-    kind: "deadlock", "livelock" (step limit), "unsupported" (a call that the loop does not offer) or "diverged".
+    kind: "deadlock", "livelock" (step limit), "waited" (something outside did not answer) or "diverged".
     A BaseException so that no `except Exception` of the subject turns a deadlock into a passing test.
     """
 
@@ -275,7 +275,6 @@ class Run:
     detail: bool = False
     now: float = 0.0  # what clocks show: the latest causal time of any step so far
     clock: Clock = START  # of the running step
-    anchors: int = 0
     blocked: float = 0.0  # seconds for which steps held the loop (time.sleep)
     rounds: int = 0
     links: list[tuple[int, int, int]] = field(default_factory=list)  # per step: creator, previous of its proc, root

@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 import heapq
 import inspect
+import sys
 import threading
 import types
 import weakref
@@ -22,6 +23,10 @@ from chaossloth.loop.joins import Joins
 from chaossloth.loop.run import Handle, Model, Proc, Run, for_people
 
 __all__ = ["SchedulingLoop", "callback_name", "is_internal"]
+
+_TRANSPORTS = frozenset(
+    f"asyncio.{name}" for name in ("base_events", "base_subprocess", "selector_events", "sslproto", "unix_events")
+)
 
 _TASK_STEP_NAMES = frozenset({"task_wakeup", "TaskWakeupMethWrapper", "TaskStepMethWrapper", "__step", "__wakeup"})
 
@@ -80,6 +85,8 @@ def is_internal(callback: Any) -> bool:
 class SchedulingLoop(asyncio.AbstractEventLoop):
     """The part of the loop that takes work in; `begin(run)` makes it new."""
 
+    _real = False  # something real takes part in this execution
+
     def __init__(self) -> None:
         self._root = Identity()
         self._condition = threading.Condition()
@@ -100,10 +107,12 @@ class SchedulingLoop(asyncio.AbstractEventLoop):
         self._timers: list[Handle] = []
         self._free: list[Handle] = []
         self._folded: list[Handle] = []
-        self._joins = Joins(self._key_of)
+        if run.recording:
+            self._joins = Joins(self._key_of)
         self._joining: list[int] = []  # steps of children that the running callback of asyncio's may join
+        self._of_transports: Handle | None = None  # `reorder`: the last handle that asyncio's transports asked for
         self._on_futures: dict[int, Handle] = {}  # `reorder`: future -> the last callback of the subject's on it
-        self._threadsafe: deque[Handle] = deque()
+        self._threadsafe: deque[Any] = deque()  # (thread, what it handed in)
         self._by_task: dict[int, Proc] = {}
         self._new: Proc | None = None
         self._seq = 0
@@ -193,6 +202,8 @@ class SchedulingLoop(asyncio.AbstractEventLoop):
         run = self.run
         handle.creator = run.index
         handle.clock = clock = run.clock
+        if self._real and self._reorder and sys._getframe(1).f_globals.get("__name__") in _TRANSPORTS:
+            handle.after, self._of_transports = self._of_transports, handle  # transports rely on this order
         kind = type(callback)
         if kind is STEP or kind is types.BuiltinFunctionType and callback.__name__ == "task_wakeup":
             task = callback.__self__  # type: ignore[attr-defined]
@@ -222,7 +233,7 @@ class SchedulingLoop(asyncio.AbstractEventLoop):
             handle.clock = last
         if self._joining:
             handle.joined = tuple(self._joining)
-        if self._on_futures and args:
+        if self._on_futures and args and handle.after is None:
             handle.after = self._on_futures.get(id(args[0]))
         self._ready.append(handle)
         return handle
@@ -234,13 +245,13 @@ class SchedulingLoop(asyncio.AbstractEventLoop):
         callback = handle.callback
         self._check_callback(callback)
         if self._reorder and args and isinstance(args[0], asyncio.Future):
-            if is_internal(callback):
+            if is_internal(callback) and handle is not self._of_transports:
                 handle.proc = current
                 if self._joining:
                     handle.joined = tuple(self._joining)
                 self._folded.append(handle)
                 return
-            handle.after = self._on_futures.get(id(args[0]))
+            handle.after = handle.after or self._on_futures.get(id(args[0]))
             self._on_futures[id(args[0])] = handle
         called = callback.__qualname__ if type(callback) in _NAMED else callback_name(callback)
         handle.proc = self._callback_proc(current, called)
@@ -334,6 +345,8 @@ class SchedulingLoop(asyncio.AbstractEventLoop):
             task = self._task_factory(self, coro, **kwargs)
             if name is not None:
                 task.set_name(name)
+            if isinstance(task, asyncio.Task) and self.proc_of(task) is None:  # started eagerly, and not scheduled
+                self._adopt(task, self._new_task_proc(coro, name))
             return task
         self._new = self._new_task_proc(coro, name)
         self.run.task_names += 1

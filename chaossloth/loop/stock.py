@@ -23,7 +23,7 @@ from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
 from typing import Any, Protocol, cast
 
 from chaossloth.evidence import Frame, Outcome
-from chaossloth.loop import identity
+from chaossloth.loop import identity, uvloops
 from chaossloth.loop.auditing import StockAudit
 from chaossloth.loop.quiet import NothingRunnable, QuietSelector, TimeIsUp
 from chaossloth.loop.virtual import real_monotonic as monotonic
@@ -82,7 +82,8 @@ def stock_policy(loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> Itera
     before = asyncio.get_event_loop_policy()
     asyncio.set_event_loop_policy(StockPolicy(loop_factory))
     try:
-        yield
+        with uvloops.loops_from(loop_factory):
+            yield
     finally:
         asyncio.set_event_loop_policy(before)
 

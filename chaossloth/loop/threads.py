@@ -1,8 +1,9 @@
-"""Work in threads under control: a body runs to its end when the schedule delivers its completion.
+"""Threads under control: bodies of thread work, and whatever other threads hand in.
 
-The loop's thread waits meanwhile, so that body and steps never overlap and an execution stays deterministic. A body
-that itself waits for the loop (`run_coroutine_threadsafe(...).result()`) is left in flight as soon as it asks; its
-completion then arrives in real time and the run is marked as bounded by that.
+Thread work is explained in `bodies`. Threads of the subject's own, or of a library (`aiosqlite` keeps one per
+connection), run freely; what they hand in through `call_soon_threadsafe` becomes a pending completion of the schedule,
+in order per thread (`arrivals.Lane`). That this is the same in each execution is the business of `waiting`: the loop
+goes on when its threads have come to rest.
 """
 
 from __future__ import annotations
@@ -13,124 +14,152 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from chaossloth.loop.run import Handle
+from chaossloth.loop.arrivals import Arrival, Lane, Source
+from chaossloth.loop.bodies import Body, DaemonPool
+from chaossloth.loop.quiescence import Looks, started
+from chaossloth.loop.run import Handle, Run
 from chaossloth.loop.scheduling import SchedulingLoop, callback_name
-from chaossloth.subject.primitives import watch
 
-__all__ = ["REAL_WAIT_S", "ThreadingLoop"]
-
-REAL_WAIT_S = 20.0
-_BODY = "chaossloth-executor"
+__all__ = ["ThreadingLoop"]
 
 
 class ThreadingLoop(SchedulingLoop):
     """Adds executors and `call_soon_threadsafe`."""
+
+    _bodies: list[Body] = []
+
+    def __init__(self) -> None:
+        self._looks = Looks()
+        super().__init__()
+
+    def begin(self, run: Run) -> None:
+        if run.current is None:
+            started.clear()
+        super().begin(run)
+        self._lanes: dict[threading.Thread | None, Lane] = {}
+        self._bodies: list[Body] = []  # not ended, in the order in which they were asked for
+        self._awaiting_bodies: asyncio.Future[None] | None = None
+        self._sources_made: dict[tuple[str, str], int] = {}
+        self._default_executor = None
+
+    # ------------------------------------------------------------------ what threads hand in
 
     def call_soon_threadsafe(  # type: ignore[override]  # generic over the callback's arguments
         self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> Any:
         if threading.get_ident() == self._thread_id or self._thread_id is None:
             return self.call_soon(callback, *args, context=context)
-        handle = Handle(self, callback, args, context)
+        if self._closed:
+            raise RuntimeError("Event loop is closed")
+        arrival = Arrival(self, callback, args, context)
         with self._condition:
-            self._threadsafe.append(handle)
+            self._real = True
+            self._threadsafe.append((threading.current_thread(), arrival))
             self._condition.notify_all()
-        return handle
+        return arrival
+
+    def thread_started(self, thread: threading.Thread) -> None:
+        """A thread was started by a step of this loop."""
+        self._real = True
+        if self.run.judging:
+            self.run.real_io.add("threads")
+        self._lane(thread)
+
+    def _lane(self, thread: threading.Thread | None) -> Lane:
+        lane = self._lanes.get(thread)
+        if lane is None:
+            proc = self._outside_proc("t", "thread")
+            lane = self._lanes[thread] = Lane(Source(proc, self.run))
+        return lane
+
+    def _outside_proc(self, kind: str, name: str) -> Any:
+        raise NotImplementedError  # `io.IoLoop`
+
+    def _take_threadsafe(self) -> None:
+        while self._threadsafe:
+            thread, arrival = self._threadsafe.popleft()
+            if arrival._cancelled:
+                continue
+            self.run.real_io.add("threads")
+            self._lane(thread).join(arrival)
+
+    # ------------------------------------------------------------------ executors
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """The body runs to its end when the schedule delivers its completion; see the module docstring."""
+        """The body runs when the schedule delivers it; see `bodies`."""
         self._check_callback(func)
-        future = self.create_future()
-        handle = Handle(self, self._thread_body, (executor, func, args, future), None)
-        self._free.append(self._completion("external", 0.0, handle))
-        return future
+        if executor is None:
+            if self._default_executor is None:
+                self._default_executor = DaemonPool()
+            executor = self._default_executor
+        body = Body(self, executor, func, args)
+        body.handle = self._completion("external", 0.0, Handle(self, body.step, (), None))
+        body.handle.proc.called = _name_of_body(func)
+        self._bodies.append(body)
+        self._real = True
+        self.run.real_io.add("threads")
+        self._begin_bodies(executor)
+        return body.future
 
-    def _thread_body(
-        self, executor: Any, func: Callable[..., Any], args: tuple[Any, ...], future: asyncio.Future[Any]
-    ) -> None:
-        box: list[Any] = []
+    def _begin_bodies(self, executor: Any) -> None:
+        """Offer bodies of `executor` to the schedule, in order, as far as its threads suffice."""
+        places: int = getattr(executor, "_max_workers", len(self._bodies))
+        for body in [each for each in self._bodies if each.executor is executor]:
+            if not body.offered and body.future.cancelled():
+                self._bodies.remove(body)  # cancelled while it waited for a thread: it never runs
+                continue
+            if places == 0:
+                break
+            places -= 1
+            if not body.offered:
+                body.offered = True
+                self._free.append(body.handle)
 
-        def body() -> None:
-            try:
-                if executor is not None and not isinstance(executor, _thread_pool()):
-                    box.append((True, executor.submit(func, *args).result()))
-                else:
-                    box.append((True, func(*args)))
-            except BaseException as error:  # handed to the future, as concurrent.futures does
-                box.append((False, error))
-            with self._condition:
-                self._condition.notify_all()
+    def resume_later(self, body: Body, seconds: float) -> None:
+        """The body sleeps: a timer delivers the rest of it, which is the body's next step."""
+        handle = self.call_later(seconds, body.step)
+        handle.proc = body.handle.proc
 
-        def finish() -> None:
-            if future.cancelled():
-                return
-            ok, value = box[0]
-            if ok:
-                future.set_result(value)
-            else:
-                future.set_exception(
-                    RuntimeError("coroutine raised StopIteration") if isinstance(value, StopIteration) else value
-                )
-
-        thread = threading.Thread(target=body, daemon=True, name=_BODY)
-        watch.threads.thread_blocked = self._look_up
-        with self._condition:
-            thread.start()
-            self._condition.wait_for(
-                lambda: box or self._threadsafe or watch.threads.is_blocked(thread.ident), timeout=REAL_WAIT_S
-            )
-        if box:
-            thread.join()
-            finish()
-            return
-        # It waits for the loop, or for a lock that a task holds: the loop goes on, the completion arrives by itself.
+    def left_in_flight(self) -> None:
+        """A body waits for something: the loop goes on without it."""
         self._in_flight += 1
-        run = self.run
         self.run.real_io.add("threads that wait for the loop")
 
-        def waiter() -> None:
-            thread.join()
-            with self._condition:  # both at once: in between the loop would see nobody left who could wake it
-                if self.run is run:  # else it outlived its execution
-                    self._in_flight -= 1
-                    self.call_soon_threadsafe(finish)
-
-        threading.Thread(target=waiter, daemon=True, name="chaossloth-executor-wait").start()
+    def body_ended(self, body: Body) -> None:
+        self._bodies.remove(body)
+        self._in_flight -= body.in_flight
+        self._begin_bodies(body.executor)
+        if self._awaiting_bodies is not None and not self._awaiting_bodies.done():
+            self._awaiting_bodies.set_result(None)
 
     def set_default_executor(self, executor: Any) -> None:
         self._default_executor = executor
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        return None
+        """Waits for the bodies that were given to it, like the stock loop. They end by the schedule."""
+        while any(body.executor is self._default_executor for body in self._bodies):
+            self._awaiting_bodies = self.create_future()
+            await self._awaiting_bodies
 
-    def _take_threadsafe(self) -> None:
-        while self._threadsafe:
-            handle = self._threadsafe.popleft()
-            run = self.run
-            current = run.current
-            assert current is not None
-            handle.creator, handle.cause = run.index, "external"
-            run.anchors += 1
-            handle.clock = (run.anchors, run.now)
-            handle.proc = self._callback_proc(current, callback_name(handle.callback))
-            self._ready.append(handle)
+    # ------------------------------------------------------------------ the end of an execution
 
-    def _look_up(self) -> None:
-        """A thread has begun to wait for a lock: whoever waits for that thread has to look again."""
-        with self._condition:
-            self._condition.notify_all()
+    def close_io(self) -> None:
+        """Give back everything real that the execution has taken; harmless when there is nothing."""
+        if self._real:
+            self._release()
 
-    def _other_threads(self) -> bool:
-        """Whether a thread could still hand something in: one that waits for a lock cannot."""
-        blocked = watch.threads.is_blocked
-        threads = [t for t in threading.enumerate() if t.is_alive() and t is not threading.main_thread()]
-        stuck = sum(t.name == _BODY and blocked(t.ident) for t in threads)
-        return self._in_flight > stuck or any(not t.daemon and not blocked(t.ident) for t in threads)
+    def _release(self) -> None:
+        """Give back whatever the execution has begun in threads."""
+        for body in self._bodies:
+            body.abandon()
+        self._bodies = []
+        self._looks.close()
+        self._real = False
 
 
-def _thread_pool() -> type:
-    from concurrent.futures import ThreadPoolExecutor
-
-    return ThreadPoolExecutor
+def _name_of_body(func: Any) -> str:
+    """The function that `to_thread` was given, else the one that runs."""
+    context = getattr(getattr(func, "func", None), "__self__", None)
+    return callback_name(func.args[0] if isinstance(context, contextvars.Context) and func.args else func)

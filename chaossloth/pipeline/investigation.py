@@ -155,9 +155,6 @@ class _Investigator(Context):
             for position, label in enumerate(self.labels):
                 seconds = self._left(share / (len(self.labels) - position))
                 figures = self._search(label, _EXECUTIONS[label], seconds)
-                if "unsupported" in figures:
-                    self._note(f"not under control: {figures['unsupported']}; only natural runs were made")
-                    break
                 if "outcome" in figures:
                     self._reproduced(figures, self._minimised())
                     break
@@ -167,14 +164,12 @@ class _Investigator(Context):
 
     def _sweep(self) -> None:
         """Cancellations, where nothing fails without one."""
-        if any("outcome" in figures or "unsupported" in figures for figures in self.figures.values()):
+        if any("outcome" in figures for figures in self.figures.values()):
             self._note("no cancellation was tried: that is for programs in which nothing fails without one")
             return
         for position, label in enumerate(self.labels):
             seconds = self._left(_SEARCH_SHARE / (len(self.labels) - position))
             figures = self._swept(label, seconds)
-            if "unsupported" in figures:
-                return
             if "outcome" in figures:
                 self._reproduced(figures, self._minimised())
                 return
@@ -215,6 +210,8 @@ class _Investigator(Context):
             "search", progress, label=label, executions=executions, seconds=seconds, seed=self.options.seed
         )
         self.figures[label] = figures
+        for note in figures["notes"]:
+            self._note(note)
         self.searching = None
         return figures
 

@@ -52,14 +52,13 @@ def of_search(
     if any(not f.get("repeatable", True) for f in made):
         unobservable += ("something that is not under control: a schedule executed again took another path",)
     real_io = tuple(sorted({r for f in made for r in f["real_io"]}))
-    refused = tuple(f["unsupported"] for f in figures if "unsupported" in f)
-    word = _word(made, failures, unobservable, refused, natural)
+    word = _word(made, failures, unobservable, natural)
     if word == "proven" and not finished:
         word = "bounded"
     floors = [f["pct"] for f in made if f["pct"]]
     return Verdict(
         word=word,
-        bounds=_bounds(made, calls, (*real_io, *refused)),
+        bounds=_bounds(made, calls, real_io),
         executions=total,
         executions_by_label=executions,
         coverage=_coverage(made),
@@ -80,10 +79,9 @@ def _word(
     made: Sequence[Mapping[str, Any]],
     failures: int,
     unobservable: tuple[str, ...],
-    refused: tuple[str, ...],
     natural: Natural | None,
 ) -> Any:
-    if not made or refused:
+    if not made:
         return "sampled" if natural is not None and natural.runs else "inconclusive"
     if unobservable:
         return "unobservable"
@@ -130,19 +128,16 @@ def outcome_of(
     if any(f["failures"] for f in figures):
         return "inconclusive", "a failure was seen that its own schedule does not show again"
     natural = result.natural
-    refused = [f["unsupported"] for f in figures if "unsupported" in f]
     if natural is not None and natural.failures:
         first = natural.messages[0] if natural.messages else "a failure"
         return (
             "inconclusive",
             f"{natural.failures} of {natural.runs} natural runs fail ({first}), but no controlled execution did",
         )
-    if refused:
-        return "inconclusive", refused[0]
     if not any(f["executions"] for f in figures):
         return "inconclusive", "nothing was executed"
     if all(f["truncated"] == f["executions"] for f in figures):
-        return "inconclusive", "every execution met the step limit"
+        return "inconclusive", "every execution met the step limit, or waited in vain for something outside"
     return "clean", "nothing failed within the bounds"
 
 

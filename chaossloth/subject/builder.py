@@ -153,18 +153,13 @@ class Builder(ast.NodeTransformer):
             self._numbers[self.scope] = self._names_of_numbers(node)
         return name in self._numbers[self.scope]
 
-    def _is_counter(self, node: ast.AugAssign | ast.For) -> bool:
-        if isinstance(node, ast.AugAssign):
-            return self._gives_number(node.value)
-        return isinstance(node.iter, ast.Call) and last_name(node.iter.func) == "range"
-
     def _names_of_numbers(self, function: ast.AST) -> set[str]:
         numbers, others = set[str](), set[str]()
         good: set[ast.AST] = set()
         for node in ast.walk(function):
             if isinstance(node, ast.Assign) and self._gives_number(node.value):
                 good.update(t for t in node.targets if isinstance(t, ast.Name))
-            elif isinstance(node, ast.AugAssign | ast.For) and self._is_counter(node):
+            elif isinstance(node, ast.AugAssign | ast.For) and self._gives_number(node):
                 good.add(node.target)
         for node in ast.walk(function):
             if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
@@ -175,7 +170,12 @@ class Builder(ast.NodeTransformer):
                 others.add(node.name)
         return numbers - others
 
-    def _gives_number(self, node: ast.expr) -> bool:
+    def _gives_number(self, node: ast.expr | ast.AugAssign | ast.For) -> bool:
+        """Whether the value, or what the statement binds its target to, is certainly a number."""
+        if isinstance(node, ast.AugAssign):
+            return self._gives_number(node.value)
+        if isinstance(node, ast.For):
+            return isinstance(node.iter, ast.Call) and last_name(node.iter.func) == "range"
         called = node.func if isinstance(node, ast.Call) else None
         return is_number(node) or (
             isinstance(called, ast.Name) and called.id in ("len", "int", "float", "ord") and self._is_builtin(called.id)

@@ -43,8 +43,7 @@ def getter(f: Any, a: tuple[Any, ...], s: int) -> None:
     """The call of an itemgetter, attrgetter or methodcaller."""
     if not a:
         return
-    reduced: Any = f.__reduce__()
-    made, given = reduced[:2]
+    made, given, *_ = f.__reduce__()
     o = behind(a[0]) if type(a[0]) in WINDOWS else a[0]
     if type(f) is operator.attrgetter:
         for path in given:
@@ -53,10 +52,10 @@ def getter(f: Any, a: tuple[Any, ...], s: int) -> None:
         for key in given:
             _get_item(o, key, s)
     else:
-        first: tuple[Any, ...] = made.args if isinstance(made, partial) else ()
-        kw = made.keywords if isinstance(made, partial) else {}
-        name, *rest = [*first, *given]
-        _call_method(o, name, tuple(rest), kw, s)
+        with_keywords = isinstance(made, partial)
+        words: tuple[Any, ...] = (*made.args, *given) if with_keywords else given
+        kw: dict[str, Any] = made.keywords if with_keywords else {}
+        _call_method(o, words[0], words[1:], kw, s)
 
 
 def _follow_path(o: Any, names: list[str], s: int) -> None:

@@ -304,7 +304,7 @@ def extend(o: list[Any], number: int, value: Any, s: int) -> None:
 def resize(number: int, s: int) -> None:
     """One key is added to the dict or set, or taken out."""
     R.grown.add(number)
-    R.put((number, "#", _RESIZE, s))
+    R.put((number, "#", COMMUTES, s))
 
 
 def remove(o: Any, number: int, kind: str, k: Any, s: int) -> None:
@@ -324,7 +324,6 @@ def add(o: Any, number: int, x: Any, s: int) -> None:
         resize(number, s)
 
 
-_RESIZE = WRITE | COMMUTES
 UNKNOWN: Any = object()  # a value that is not there yet
 
 

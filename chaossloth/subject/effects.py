@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import random
 import sys
 import types
@@ -138,8 +139,6 @@ _FUTURE_OPERATIONS = {
     "cancelled": READ,
     "add_done_callback": READ,
     "remove_done_callback": READ,
-    "cancelling": READ,
-    "uncancel": WRITE,
     "set_result": WRITE,
     "set_exception": WRITE,
 }
@@ -176,6 +175,8 @@ def _future_call(o: Any, name: str, a: tuple[Any, ...], s: int) -> None:
         note_callbacks(a, s)
     elif name == "cancel":
         note_cancel(R, o)
+    elif name in ("cancelling", "uncancel"):
+        R.put((IDS.get(id(o)) or N.seen(o), "cancel", (READ if name == "cancelling" else UPDATE) | SYNC, s))
     elif name in ("set_name", "get_name"):
         R.put((IDS.get(id(o)) or N.seen(o), "name", WRITE if name == "set_name" else READ, s))
 
@@ -334,6 +335,12 @@ def _evaluated(a: tuple[Any, ...], s: int) -> None:
     R.not_seen("code run by eval or exec", s)
 
 
+def _collected(a: tuple[Any, ...], s: int) -> None:
+    """What the collector finds is what nobody holds, the recorder neither; names that it held are made anew."""
+    N.release()
+    R.not_seen("objects that a garbage collection of the subject's ends", s)
+
+
 def _length(a: tuple[Any, ...], s: int) -> None:
     if a:
         tr(a[0], s)
@@ -366,6 +373,7 @@ _SPECIAL: dict[Any, Callable[[tuple[Any, ...], int], None]] = {
     vars: _vars,
     eval: _evaluated,
     exec: _evaluated,
+    gc.collect: _collected,
     len: _length,
     next: _next,
     anext: _anext,

@@ -105,8 +105,7 @@ _WRITING_FIRST = frozenset(
 _WRITING = frozenset({"struct.pack_into", "_struct.pack_into", "functools.update_wrapper"})  # of the pure modules
 _READING_THROUGH = _words(  # attributes of instances too
     "copy.copy copy.deepcopy copy.replace dataclasses.asdict dataclasses.astuple dataclasses.replace"
-    " pickle.dumps pickle.dump"
-    " _pickle.dumps _pickle.dump pprint.pprint pprint.pformat"
+    " pickle.dumps pickle.dump _pickle.dumps _pickle.dump pprint.pprint pprint.pformat"
 )
 _LOOKING = frozenset({"heapq", "_heapq", "bisect", "_bisect", "random", "_random"})
 _KEYS_ONLY = frozenset(

@@ -38,6 +38,7 @@ __all__ = [
 
 READ, WRITE, UPDATE, SYNC = 1, 2, 3, 4
 BLOCKED, COMMUTES = 8, 16  # waits for a write; an update whose order with its like does not matter
+_CHANGES = WRITE | COMMUTES
 RawAccess = tuple[Any, ...]  # (object number, key, mode bits, site) and in detail mode (..., value text, stack)
 FILES: set[str] = set()  # file names of instrumented code
 _MODES: dict[int, Literal["read", "write", "update"]] = {READ: "read", WRITE: "write", UPDATE: "update"}
@@ -169,7 +170,7 @@ class Recorder:
             self.put = following.append
         persistent = names.persistent
         if persistent:
-            self._persistent.update([(r[0], r[1]) for r in raw if r[2] & WRITE and r[0] in persistent])
+            self._persistent.update([(r[0], r[1]) for r in raw if r[2] & _CHANGES and r[0] in persistent])
         return raw
 
     @property
@@ -178,7 +179,7 @@ class Recorder:
         return {self.names.display(number, key) for number, key in self._persistent}
 
     def commuting(self, accesses: list[RawAccess]) -> None:
-        """Take the COMMUTES bit, in place, off the accesses of containers whose order was looked at in this run.
+        """Make writes, in place, of the COMMUTES accesses of containers whose order was looked at in this run.
 
         Two tasks that add different keys change the same structure, but which of them came first shows only to who
         iterates (a dict keeps the order of insertion, a set's follows it where hashes collide). In an execution where
@@ -188,7 +189,7 @@ class Recorder:
         if wrong:
             for i, raw in enumerate(accesses):
                 if raw[2] & COMMUTES and raw[0] in wrong:
-                    accesses[i] = (*raw[:2], raw[2] & ~COMMUTES, *raw[3:])
+                    accesses[i] = (*raw[:2], raw[2] ^ COMMUTES | WRITE, *raw[3:])
 
     # -- for hooks and for other modules
 
@@ -263,7 +264,7 @@ class Recorder:
         return Access(
             location=self.names.location(number, key),
             name=self.names.display(number, key),
-            mode=_MODES.get(mode & UPDATE, "read"),
+            mode="write" if mode & (COMMUTES | SYNC) == COMMUTES else _MODES.get(mode & UPDATE, "read"),
             stack=(own, *raw[5][1:]) if len(raw) > 4 else (own,),
             value=raw[4] if len(raw) > 4 else None,
             sync=bool(mode & SYNC),
@@ -278,7 +279,7 @@ class Recorder:
             if raw[3] != waiting[0][3] or any(raw[:2] == w[:2] for w in waiting):
                 self._settle()
         value = None
-        if raw[2] & WRITE:
+        if raw[2] & _CHANGES:
             self._unsettled.append(len(self._raw))
         else:
             value = self._value(raw)

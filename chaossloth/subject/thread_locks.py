@@ -53,6 +53,8 @@ _THREADING = threading.__file__
 _WAITING = (_THREADING, queue.__file__, concurrent.futures._base.__file__)
 _WORKER = concurrent.futures.thread._worker.__code__
 _CLOCKS = ((threading, "_time"), (queue, "time"))  # bound at import: they would not see virtual time pass
+_real_monotonic: Callable[[], float] = threading._time  # type: ignore[attr-defined]
+_LOCK = type(threading.Lock())
 _LOOP_BOUNDARY = events.Handle._run.__code__
 
 
@@ -65,7 +67,6 @@ class ThreadLocks:
         self._originals: list[tuple[type, str, Any]] = []
         self._clocks: list[tuple[Any, str, Any]] = []
         self.loop_thread = threading.get_ident()
-        self.thread_blocked: Callable[[], None] | None = None  # told when another thread begins such a wait
 
     def install(self) -> None:
         for cls in KINDS:
@@ -79,12 +80,16 @@ class ThreadLocks:
             _modified(cls)
         for module, name in _CLOCKS:
             self._clocks.append((module, name, getattr(module, name)))
-            setattr(module, name, _monotonic)
+            setattr(module, name, self._monotonic)
 
     def _exchange(self, cls: type, members: dict[str, Any], name: str, wrap: Any) -> None:
         original = members[name]
         self._originals.append((cls, name, original))
         members[name] = functools.wraps(original)(wrap(self, original))
+
+    def _monotonic(self) -> float:
+        """Virtual in a run's steps; real in other threads, whose waits with a limit are real."""
+        return time.monotonic() if threading.get_ident() == self.loop_thread else _real_monotonic()
 
     def uninstall(self) -> None:
         while self._originals:
@@ -101,7 +106,8 @@ class ThreadLocks:
 
     def is_blocked(self, thread: int | None) -> bool:
         """Whether that thread waits, without a limit, for a lock that it has not been given."""
-        return thread in self._blocked
+        lock = self._blocked.get(thread or -1)
+        return lock is not None and (type(lock) is not _LOCK or lock.locked())
 
     # -- what the wrappers ask ----------------------------------------------------------------------------------------
 
@@ -167,8 +173,6 @@ class ThreadLocks:
         try:
             while True:
                 self._blocked[thread] = lock
-                if self.thread_blocked is not None:
-                    self.thread_blocked()
                 if original(lock, True, 0.05):
                     return True
         finally:
@@ -211,15 +215,11 @@ class ThreadLocks:
             kind = self._watch.classify(code.co_filename)
             if kind == "subject":
                 return obj, operation
-            if kind == "loop":
-                break
+            if kind == "loop":  # a wait of ours: a body of thread work that sleeps, the loop that looks at one
+                return None
             frame = frame.f_back
         elsewhere = threading.get_ident() != self.loop_thread
         return (obj, operation) if elsewhere and not operation.endswith("Lock.acquire") else None
-
-
-def _monotonic() -> float:
-    return time.monotonic()  # as it is now: virtual in a run
 
 
 # -- the wrappers ------------------------------------------------------------------------------------------------------

@@ -8,8 +8,9 @@ import textwrap
 import pytest
 
 from chaossloth.explore.execute import Execution, Executor
+from chaossloth.explore.happens_before import CONFLICTS
 from chaossloth.explore.strategy import StockOrder
-from chaossloth.subject.record import COMMUTES, WRITE
+from chaossloth.subject.record import SYNC
 from tests.engine.support import FromSource
 
 _numbers = itertools.count(1)
@@ -78,8 +79,7 @@ def conflicts(make: str, body: str, first: str, second: str, end: str = "pass") 
         if step.proc.name == "act":
             for number, key, mode, *_ in step.accesses:
                 for other, other_mode in held.get((number, key), ()):
-                    commute = mode & other_mode & COMMUTES
-                    if other != step.proc.key and (mode | other_mode) & WRITE and not commute:
+                    if other != step.proc.key and CONFLICTS[mode & ~SYNC] & other_mode:
                         found.add(key)
                 held.setdefault((number, key), []).append((step.proc.key, mode))
     return found

@@ -70,7 +70,7 @@ OPERATIONS: dict[str, tuple[str, list[int]]] = {
 
 
 def accesses(body: str) -> list[int]:
-    """Modes, without SYNC, of the accesses of futures by the program's lines; the loop notes ends and waits itself."""
+    """Modes, without SYNC, of what the program does to futures; what the loop notes at the end of steps is its own."""
     source = PROGRAM.replace("BODY", body).replace("DONE", "done").replace("LEFT", "left")
     executor, _made = executor_of_source(source)
     execution = executor.execute(StockOrder(), executor.model("stock"), 0)

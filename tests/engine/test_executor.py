@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from chaossloth.evidence import Outcome
+from chaossloth.explore.execute import Executor
 from chaossloth.explore.strategy import Deviate, RandomWalk, StockOrder
-from tests.engine.support import executor_of, executor_of_source, explored
+from tests.engine.support import FromFunction, executor_of, executor_of_source
 
 COUNTS = """
 import asyncio
@@ -120,14 +122,18 @@ def test_the_collector_changes_nothing(eager_collector: None) -> None:
 
 
 def test_the_collector_is_as_it_was_after_a_run_that_raises() -> None:
-    from chaossloth.explore.execute import Unsupported
+    class Faulty(FromFunction):
+        def judge(self, result: Any, error: BaseException | None) -> Outcome:
+            raise LookupError("in the oracle")
 
     async def main() -> None:
-        await asyncio.open_connection("127.0.0.1", 9)
+        pass
 
+    program = Faulty(main)
+    executor = Executor(program, lambda: program, lambda file: False)
     assert gc.isenabled()
-    with pytest.raises(Unsupported):
-        explored(main, "stock", 1)
+    with pytest.raises(LookupError, match="in the oracle"):
+        executor.execute(StockOrder(), executor.model("stock"), 0)
     assert gc.isenabled()
 
 

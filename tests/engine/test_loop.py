@@ -299,16 +299,6 @@ def test_unfinished_tasks_are_cancelled_as_asyncio_run_does() -> None:
     assert ended == ["cancelled"] * 2  # followed for a while; and cancelled at once, to see whether it refuses
 
 
-def test_real_sockets_are_refused_by_name() -> None:
-    from chaossloth.explore.execute import Unsupported
-
-    async def main() -> None:
-        await asyncio.open_connection("127.0.0.1", 9)
-
-    with pytest.raises(Unsupported, match="create_connection"):
-        explored(main, "stock", 1)
-
-
 def test_a_thread_that_waits_for_the_loop_does_not_hang() -> None:
     async def main() -> int:
         loop = asyncio.get_running_loop()

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from chaossloth.subject.record import recorder
+from chaossloth.explore.happens_before import CONFLICTS
+from chaossloth.subject.record import SYNC, recorder
 from tests.instrument.support import fresh_name, load_instrumented, recorded, recording
 
 TWO_TASKS = """
@@ -98,7 +99,7 @@ def _steps(left: str, right: str) -> tuple[list[Any], list[Any]]:
 
 
 def _conflict(first: list[Any], second: list[Any]) -> bool:
-    return any(a[:2] == b[:2] and (a[2] | b[2]) & 2 for a in first for b in second)
+    return any(a[:2] == b[:2] and CONFLICTS[a[2] & ~SYNC] & b[2] for a in first for b in second)
 
 
 @pytest.mark.parametrize("title", DISJOINT)
