@@ -208,6 +208,7 @@ class Bounds:
     max_steps: int = 0
     strategies: tuple[str, ...] = ()
     real_io: tuple[str, ...] = ()
+    run_on: str | None = None  # how long tasks left at the end were followed, where that was cut short
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +324,10 @@ class WaitEdge:
 
 @dataclass(frozen=True, slots=True)
 class DeadlockReport:
-    """kind: "self-deadlock", "cycle", "lost-wakeup", "all-waiting". cycle: its edges, or those of all who wait."""
+    """kind: "self-deadlock", "cycle", "blocked-loop", "lost-wakeup", "all-waiting".
+
+    cycle: its edges, or those of all who wait. A task or a thread is named by `WaitEdge.task`.
+    """
 
     kind: str
     cycle: tuple[WaitEdge, ...]
@@ -333,12 +337,20 @@ class DeadlockReport:
 
 @dataclass(frozen=True, slots=True)
 class LockOrderEdge:
+    """`task` held `first` when it asked for `second`.
+
+    how: "await": it would be suspended while it waits; "step": it took both in one step and would block the loop's
+    thread; "thread": it is a thread of its own. reentrant: `second` is a lock that its own thread gets again.
+    """
+
     first: str
     second: str
     task: str
     first_at: Frame | None
     second_at: Frame | None
     gates: tuple[str, ...] = ()  # the other locks that the task held when it asked for `second`
+    how: str = "await"
+    reentrant: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,6 +359,8 @@ class Liveness:
     deadlocks: tuple[DeadlockReport, ...] = ()
     lock_order_cycles: tuple[tuple[LockOrderEdge, ...], ...] = ()
     locks_seen: int = 0
+    natural_runs: int = 0  # audited beside the executions
+    left_at_end: tuple[str, ...] = ()  # tasks and asynchronous generators that the end of the scenario cut off
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ draws, and the median of the ratios of their durations is reported, but only whe
 least 5 ms, and ratios that agree with each other. Runs of a millisecond differ more by chance than by the hooks.
 
 How a run is judged: first by what stopped it (deadlock, livelock), then by the program, then by what was left behind (a
-task that died and that nobody looked at, a pending task that was garbage-collected). "Never retrieved" is computed when
-the main task ends; the message that asyncio itself gives depends on when the collector runs.
+task that died and that nobody looked at, a pending task that was garbage-collected, a task that waits for ever after it
+was cancelled at the end, a coroutine that was never awaited). "Never retrieved" is computed when the main task ends;
+the message that asyncio itself gives depends on when the collector runs.
 """
 
 from __future__ import annotations
@@ -22,11 +23,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chaossloth.boundary.telemetry import Telemetry, table
-from chaossloth.evidence import Failure, Frame, Natural, Outcome, StarvationEntry, wilson_interval
+from chaossloth.evidence import (
+    DeadlockReport,
+    Failure,
+    Frame,
+    LockOrderEdge,
+    Natural,
+    Outcome,
+    StarvationEntry,
+    wilson_interval,
+)
+from chaossloth.loop.auditing import StockAudit
 from chaossloth.loop.quiet import NothingRunnable, TimeIsUp
 from chaossloth.loop.stock import Program, StockRun
 from chaossloth.loop.virtual import real_monotonic, sources
 from chaossloth.starvation import Watchdog
+from chaossloth.subject.primitives import watch
 from chaossloth.subject.running import innermost_own
 
 __all__ = ["NaturalSample", "judge_run", "overhead_of", "sample"]
@@ -36,6 +48,7 @@ _OVERHEAD_MIN_PAIRS = 3
 _OVERHEAD_MIN_RUN_S = 0.005
 _OVERHEAD_MAX_SPREAD = 0.10  # interquartile range of the ratios
 _OVERHEAD_BUDGET_S = 1.0
+_STUCK = ("livelock", "deadlock")  # a run without hooks would have to be ended from outside
 _MAX_WAITING = 6  # tasks named in a deadlock's sentence
 
 
@@ -45,7 +58,8 @@ class NaturalSample:
 
     natural: counts, interval, overhead (None where it is not measurable, see `overhead_of`).
     telemetry: µs suspended per await site and run. starvation: long steps. longest_step_ms: None when no task made a
-    step. outcomes, durations_s, switches (steps of tasks) and ready_latency_us (longest time from the poll to the
+    step. lock_order, locks: edges and number of locks, of all runs. deadlock: of the first run that got stuck.
+    outcomes, durations_s, switches (steps of tasks) and ready_latency_us (longest time from the poll to the
     step): one per run.
     """
 
@@ -58,6 +72,9 @@ class NaturalSample:
     durations_s: tuple[float, ...] = ()
     switches: tuple[int, ...] = ()
     ready_latency_us: tuple[float, ...] = ()
+    lock_order: tuple[LockOrderEdge, ...] = ()
+    locks: int = 0
+    deadlock: DeadlockReport | None = None
 
 
 @dataclass(slots=True)
@@ -71,6 +88,15 @@ class _Tally:
     queued: list[float] = field(default_factory=list)
     longest: tuple[int, Frame | None] = (0, None)
     aborted: str | None = None
+    lock_order: dict[LockOrderEdge, None] = field(default_factory=dict)
+    locks: int = 0
+    deadlock: DeadlockReport | None = None
+
+    def audit(self, audit: StockAudit) -> None:
+        """Also of a run that is not counted."""
+        self.lock_order.update(dict.fromkeys(audit.lock_order))
+        self.locks = max(self.locks, audit.locks)
+        self.deadlock = self.deadlock or audit.deadlock
 
     def add(self, run: StockRun, outcome: Outcome, seconds: float) -> None:
         self.outcomes.append(outcome)
@@ -105,6 +131,8 @@ def sample(
     tally = _Tally()
     watchdog = Watchdog(is_subject=is_subject)
     watchdog.start(threading.get_ident())
+    watched = watch.active
+    watch.install()  # once, not for each run: it makes the interpreter forget what it knows of these classes
     end = real_monotonic() + seconds
     try:
         for number in range(runs):
@@ -120,6 +148,8 @@ def sample(
         overhead = _overhead(program, tally, is_subject, step_limit_s, watchdog)
     finally:
         watchdog.stop()
+        if not watched:
+            watch.uninstall()
     return _result(tally, overhead, watchdog)
 
 
@@ -130,6 +160,8 @@ def _one(
     started = real_monotonic()
     result, error = run.execute(program)
     seconds = real_monotonic() - started
+    if run.audit is not None:
+        tally.audit(run.audit)
     if isinstance(error, MemoryError):
         tally.aborted = "a run ran out of memory"
     elif isinstance(run.stop, TimeIsUp) and not run.stop.spinning:
@@ -153,6 +185,9 @@ def _result(tally: _Tally, overhead: float | None, watchdog: Watchdog) -> Natura
         tuple(tally.durations),
         tuple(tally.switches),
         tuple(tally.queued),
+        tuple(tally.lock_order),
+        tally.locks,
+        tally.deadlock,
     )
 
 
@@ -172,6 +207,10 @@ def judge_run(run: StockRun, program: Program, result: Any, error: BaseException
     """Outcome of a run that was executed; see the module docstring for the order of the questions."""
     stop = run.stop or error
     if isinstance(stop, NothingRunnable):
+        if run.audit is not None and run.audit.deadlock is not None:
+            report = run.audit.deadlock
+            at = next((edge.at for edge in report.cycle if edge.at is not None), None)
+            return Outcome(False, "deadlock", None, report.sentence, at)
         where = run.waiting[0][1] if run.waiting else None
         who = f"nothing can run again; waiting for ever: {_places(run)}" if run.waiting else f"nothing can run: {stop}"
         return Outcome(False, "deadlock", None, who, where)
@@ -196,6 +235,10 @@ def _left_behind(run: StockRun) -> Outcome | None:
         )
     for message in run.destroyed():
         return Outcome(False, "leak", None, f"a pending task was garbage-collected: {message}")
+    for name, place in run.hung_at_end:
+        return Outcome(False, "leak", None, f"task {name} was cancelled at the end and waits for ever", place)
+    for each in run.unawaited:
+        return Outcome(False, "leak", None, each.sentence, each.created)
     return None
 
 
@@ -206,7 +249,7 @@ def _overhead(
     program: Program, tally: _Tally, is_subject: Callable[[str], bool], limit_s: float, watchdog: Watchdog
 ) -> float | None:
     """What the hooks cost (`overhead_of`). None too when a run stops, or is too short or too long for the budget."""
-    if tally.aborted is not None or not tally.durations or any(o.failure == "livelock" for o in tally.outcomes):
+    if tally.aborted is not None or not tally.durations or any(o.failure in _STUCK for o in tally.outcomes):
         return None
     if statistics.median(tally.durations) < _OVERHEAD_MIN_RUN_S:
         return None
@@ -237,6 +280,8 @@ def _timed(
     program: Program, is_subject: Callable[[str], bool], limit_s: float, seed: int, watchdog: Watchdog, hooked: bool
 ) -> float:
     run = StockRun(is_subject, limit_s, hooked=hooked, step_watch=watchdog if hooked else None)
+    if not hooked:
+        watch.uninstall()
     sources.enter(real_monotonic, _never, seed, _FirstDraw(), clocks=False)
     try:
         started = real_monotonic()
@@ -244,6 +289,7 @@ def _timed(
         return max(real_monotonic() - started, 1e-9)
     finally:
         sources.leave()
+        watch.install()
 
 
 def _never(seconds: float) -> None:

@@ -143,7 +143,8 @@ class Session:
             on_run=lambda done, failures: self._tell({"done": done, "failures": failures}),
             seconds=seconds,
         )
-        return as_json(result)  # type: ignore[no-any-return]
+        cycles = lock_order_cycles(result.lock_order)
+        return {**as_json(result), "lock_cycles": as_json(cycles)}
 
     def search(self, label: Label, executions: int, seconds: float, seed: int) -> dict[str, Any]:
         """Search one label until its first failure. Asked again for the same label, it goes on."""
@@ -197,6 +198,8 @@ class Session:
             "executions": result.executions,
             "failures": result.failures,
             "truncated": result.truncated,
+            "capped": result.capped,
+            "left": result.left,
             "executions_to_find": result.executions_to_find,
             "exhausted": result.exhausted,
             "distinct": len(result.signatures),
@@ -219,7 +222,6 @@ class Session:
             "redundant": result.redundant,
             "unfair": result.unfair,
             "impossible": result.impossible,
-            "capped": result.capped,
             "coverage": result.coverage,
             "per_second": result.rate,
         }

@@ -1,9 +1,10 @@
 """Starvation: steps that hold the loop too long (natural runs), and blocking calls written inside coroutines (source).
 
-The hard part is cost: a natural run must stay natural. The hook around a step writes one attribute at its start and
-compares two integers at its end; everything else happens in a sampling thread that looks at that attribute a few times
-per threshold and takes the loop thread's stack (`sys._current_frames`) at most once per step. A C call that keeps the
-interpreter lock keeps the sampler away too: such a step is known by its length and by what the hook says, not by stack.
+The hard part is cost: a natural run must stay natural. The hook around a step writes one attribute at its start and at
+its end, and compares two integers; everything else happens in a sampling thread that looks at that attribute a few
+times per threshold and takes the loop thread's stack (`sys._current_frames`) at most once per step. A C call that keeps
+the interpreter lock keeps the sampler away too: such a step is known by its length and by what the hook says, not by
+stack.
 
 The source audit resolves names through imports and scopes and knows a table of calls. It looks at what runs on the
 loop: bodies of nested `def` and `lambda` are not part of a coroutine, a function that is only handed on is not called.
@@ -17,11 +18,11 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from time import perf_counter_ns
 from types import CodeType, FrameType
 from typing import Any
 
 from chaossloth.evidence import Frame, StarvationEntry
+from chaossloth.loop.virtual import real_monotonic_ns
 from chaossloth.subject.primitives import LOOP_BOUNDARY, OWN_LOOP, watch
 
 __all__ = ["Watchdog", "blocking_calls"]
@@ -33,12 +34,13 @@ _ENTRIES = 100  # places kept
 class Watchdog:
     """Samples the stack of steps that last longer than a threshold.
 
-    The hook calls `begin()` before a step and `end()` after it (or writes `started_ns` and 0 itself, then lengths are
-    known only as far as they were sampled). threshold_ms: milliseconds; is_subject: which files are the subject's.
+    The hook calls `begin()` before a step and `end()` after it; or, to save the calls, it writes `started_ns` and 0
+    itself and calls `too_long` for a step above `threshold_ns`. threshold_ms: milliseconds; is_subject: which files are
+    the subject's.
     """
 
     def __init__(self, threshold_ms: float = 50.0, is_subject: Callable[[str], bool] | None = None) -> None:
-        self.started_ns = 0  # perf_counter_ns() at the start of the running step, 0 between steps
+        self.started_ns = 0  # real_monotonic_ns() at the start of the running step, 0 between steps
         self.threshold_ns = int(threshold_ms * 1e6)
         self.longest_ns = 0
         self.sampled = threading.Event()  # set at each sample
@@ -69,18 +71,31 @@ class Watchdog:
 
     def begin(self) -> None:
         """A step starts now."""
-        self.started_ns = perf_counter_ns()
+        self.started_ns = real_monotonic_ns()
 
     def end(self, where: Frame | None = None) -> None:
         """The step is over. where: a line of it, for the case that it was too long and could not be sampled."""
         started, self.started_ns = self.started_ns, 0
         if started == 0:
             return
-        length = perf_counter_ns() - started
+        length = real_monotonic_ns() - started
         if length > self.longest_ns:
             self.longest_ns = length
         if length > self.threshold_ns:
-            self._too_long(started, length, where)
+            self.too_long(started, length, where)
+
+    def too_long(self, started: int, length: int, where: Frame | None) -> None:
+        """A step above the threshold has ended. started: its `started_ns`; length: nanoseconds."""
+        with self._lock:
+            self.longest_ns = max(self.longest_ns, length)
+            if self._open is not None and self._open[0] == started:
+                entry, count = self._entries.get(self._open[1], (None, 0))
+                if entry is not None and length / 1e6 > (entry.held_ms or 0.0):
+                    self._entries[self._open[1]] = (replace(entry, held_ms=length / 1e6), count)
+            elif where is not None:
+                detail = "not sampled: one call kept the interpreter lock, or the step ended just above the threshold"
+                place = (where.file, where.line, where.function)
+                self._put(place, StarvationEntry(*place, length / 1e6, detail))
 
     @property
     def longest_step_ms(self) -> float:
@@ -98,7 +113,7 @@ class Watchdog:
         interval = max(self.threshold_ns / 4e9, 0.001)
         while not self._stop.wait(interval):
             started = self.started_ns
-            if started == 0 or perf_counter_ns() - started <= self.threshold_ns:
+            if started == 0 or real_monotonic_ns() - started <= self.threshold_ns:
                 continue
             if self._open is not None and self._open[0] == started:
                 continue
@@ -113,22 +128,11 @@ class Watchdog:
         place = (subject[0].co_filename, subject[1], subject[0].co_qualname)
         stack = tuple(f"{code.co_filename}:{line} {code.co_qualname}" for code, line in frames[:_STACK])
         text = linecache.getline(place[0], place[1]).strip()
-        held = perf_counter_ns() - started
+        held = real_monotonic_ns() - started
         with self._lock:
             self._put(place, StarvationEntry(*place, held / 1e6, text, stack))
             self._open = (started, place)
             self.longest_ns = max(self.longest_ns, held)
-
-    def _too_long(self, started: int, length: int, where: Frame | None) -> None:
-        with self._lock:
-            if self._open is not None and self._open[0] == started:
-                entry, count = self._entries.get(self._open[1], (None, 0))
-                if entry is not None and length / 1e6 > (entry.held_ms or 0.0):
-                    self._entries[self._open[1]] = (replace(entry, held_ms=length / 1e6), count)
-            elif where is not None:
-                detail = "not sampled: one call kept the interpreter lock, or the step ended just above the threshold"
-                place = (where.file, where.line, where.function)
-                self._put(place, StarvationEntry(*place, length / 1e6, detail))
 
     def _put(self, place: tuple[str, int, str], entry: StarvationEntry) -> None:
         old, count = self._entries.get(place, (None, 0))

@@ -51,6 +51,9 @@ ALLOWED: Mapping[str, tuple[str, ...]] = {
     "order-violation": (),
     "deadlock-lock-order": (),
     "self-deadlock": (),
+    "blocked-loop": (),
+    "livelock": _ATOMICITY,
+    "leak": _ATOMICITY,
     "unclassified": _ATOMICITY,
 }
 

@@ -38,8 +38,11 @@ PATTERNS = (
     "lost-wakeup",
     "deadlock-lock-order",
     "self-deadlock",
+    "blocked-loop",
     "atomicity-violation",
     "order-violation",
+    "livelock",
+    "leak",
     "unclassified",
 )
 _CHANGED = re.compile(r"(changed size|changed|mutated) during iteration")
@@ -48,6 +51,7 @@ _DEADLOCKS = {
     "self-deadlock": ("self-deadlock", "a task waits for something that only itself can provide"),
     "cycle": ("deadlock-lock-order", "the tasks hold what the others wait for"),
     "lost-wakeup": ("lost-wakeup", "the wake-up came before the wait, and no other will come"),
+    "blocked-loop": ("blocked-loop", "a step waits for something of `threading` and stops every other task"),
     "all-waiting": ("lost-wakeup", "all tasks wait and nothing is left that could wake them"),
 }
 
@@ -203,6 +207,8 @@ def _from_the_run(trace: Trace, lines: Lines) -> tuple[str, str]:
         return _missing(found, trace, lines)
     if cut := _cut_short(trace, lines):
         return "atomicity-violation", cut
+    if trace.outcome.failure in ("livelock", "leak"):
+        return trace.outcome.failure, f"{trace.outcome.message}. {alone}."
     return "unclassified", f"{alone}."
 
 

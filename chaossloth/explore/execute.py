@@ -25,20 +25,27 @@ from chaossloth.evidence import Outcome
 from chaossloth.explore.cancelled import deaths, judge_result, kept, was_expired
 from chaossloth.explore.schedule import Schedule, checksum
 from chaossloth.explore.strategy import Deviate
-from chaossloth.liveness import describe_deadlock, detect_livelock, suspended_at
+from chaossloth.liveness import describe_blocked_loop, describe_deadlock, detect_livelock, suspended_at
 from chaossloth.loop import controlled, real_io, uvloops
 from chaossloth.loop.bodies import current_body
 from chaossloth.loop.cancelling import Cancel, Injector, Victims
 from chaossloth.loop.controlled import ControlledLoop
+from chaossloth.loop.ends import Ends
 from chaossloth.loop.quiescence import follow_threads
 from chaossloth.loop.run import Chooser, LoopStopped, Model, Run
 from chaossloth.loop.scheduling import SchedulingLoop
 from chaossloth.loop.virtual import sources
+from chaossloth.subject.holdings import Wait
 from chaossloth.subject.primitives import watch
 from chaossloth.subject.record import recorder
 from chaossloth.subject.running import innermost_own
+from chaossloth.subject.unawaited import UnawaitedWatch
 
 __all__ = ["Execution", "Executor", "Program", "display_names", "run_alone"]
+
+
+# A coroutine that is kept and never awaited rarely depends on the order, and each look costs as much as a run.
+_LOOKS = 3
 
 
 class Program(Protocol):
@@ -59,12 +66,14 @@ class Execution:
     schedule: made when it is asked for; few executions are ever told about. truncated: it says nothing, because the
     step limit ended it under an order that need not be fair, or because something outside (a child, a peer) did not
     answer for longer than is waited. pruned: the strategy left it before its end, as equivalent to another or beyond
-    the fairness bound; or what is real did not come again as it did. locks: how many it acquired.
+    the fairness bound; or what is real did not come again as it did. locks: how many it acquired. left: what still
+    ran, or was left unfinished, at the end: sentences with their lines.
     """
 
     __slots__ = (
         "_schedule",
         "draws",
+        "left",
         "lock_order",
         "locks",
         "outcome",
@@ -86,6 +95,7 @@ class Execution:
         truncated: bool = False,
         locks: int = 0,
         pruned: bool = False,
+        left: frozenset[str] = frozenset(),
     ) -> None:
         """schedule: or the seed of one that is what `run` has taken."""
         self._schedule: Schedule | None = schedule if isinstance(schedule, Schedule) else None
@@ -98,6 +108,7 @@ class Execution:
         self.truncated = truncated
         self.locks = locks
         self.pruned = pruned
+        self.left = left
 
     @property
     def schedule(self) -> Schedule:
@@ -150,6 +161,10 @@ class Executor:
         self.victims: Victims | None = None  # of cancellations; None: nobody looks where they could land
         self.cancels: tuple[Cancel, ...] = ()  # what the next executions add, see `cancelling`
         self._stale = False
+        self._unawaited = UnawaitedWatch(is_subject)
+        self._ends = _LOOKS  # executions whose left-over tasks are tried without following them
+        self._refuses = False  # one of them does not end when it is cancelled
+        self._looks = _LOOKS  # executions at whose end coroutines are looked for that are still referenced
         follow_threads()
         uvloops.install()
         self._loop = ControlledLoop()
@@ -166,15 +181,44 @@ class Executor:
         collecting = gc.isenabled()
         gc.disable()  # a collection in the middle of a run would end unreferenced tasks at arbitrary steps
         try:
-            run = Run(model, chooser, recording=record, detail=detail)
-            if self.victims is not None or self.cancels:
-                self.victims = self.victims or Victims()
-                run.cancels = Injector(self.victims, self.cancels)
+            run = self._new_run(model, chooser, self.cancels, record, detail, not self._refuses)
             self.last_run = run
-            return self._execute(run, seed)
+            execution = self._execute(run, seed)
+            return self._with_its_end(execution) if record and run.ends.pending else execution
         finally:
             if collecting:
                 gc.enable()
+
+    def _new_run(
+        self,
+        model: Model,
+        chooser: Chooser,
+        cancels: tuple[Cancel, ...],
+        record: bool,
+        detail: bool = False,
+        follow: bool = True,
+    ) -> Run:
+        run = Run(model, chooser, recording=record, detail=detail, follow=follow)
+        if self.victims is not None or cancels:
+            self.victims = self.victims or Victims()
+            run.cancels = Injector(self.victims, cancels)
+        return run
+
+    def _with_its_end(self, execution: Execution) -> Execution:
+        """Where tasks were left and followed: the same schedule once more, but they are cancelled at once."""
+        run = execution.run
+        asked = run.follow and not run.detail and self._ends > 0
+        if not asked or not execution.outcome.ok or not run.ends.pending:
+            return execution
+        self._ends -= 1
+        if self._stale:
+            self.program, self._stale = self.refresh(), False
+        chooser = Deviate(dict(execution.schedule.deviations))
+        again = self._execute(self._new_run(run.model, chooser, execution.schedule.cancels, False), execution.seed)
+        if again.outcome.failure == "leak":
+            self._refuses = True
+            execution.outcome = again.outcome
+        return execution
 
     def _execute(self, run: Run, seed: int) -> Execution:
         run.on_stop = self._on_stop
@@ -182,21 +226,29 @@ class Executor:
         recorder.enabled, recorder.detail = run.recording, run.detail
         if watch.active:
             watch.start_run()
+            _watch_blocking(run)
         self._loop.begin(run)
         if self._extra:
             self._extra = []
         sources.enter(run.read_clock, _sleeping(run), seed, self._loop.task_key)
         real_io.start()
+        self._unawaited.start(look_around=self._looks > 0)
         try:
             outcome = self._judge(run, *self._run())
             draws, touched = sources.drawn, frozenset(sources.touched) if sources.touched else _NOTHING
         finally:
+            found = self._unawaited.stop()
             if seen := real_io.stop():
                 run.real_io |= seen
             sources.leave()
+            _leave_blocking()
             for loop in self._extra:
                 loop.close_io()
             recorder.enabled = False
+        if self._looks > 0 and not found:
+            self._looks -= 1
+        if outcome.ok and found and run.ended is None:
+            outcome = Outcome(False, "leak", None, found[0].sentence, found[0].created)
         return self._finish(run, outcome, seed, draws, touched)
 
     def _finish(self, run: Run, outcome: Outcome, seed: int, draws: int, touched: frozenset[str]) -> Execution:
@@ -212,7 +264,9 @@ class Executor:
         ended = run.ended.kind if run.ended is not None else ""
         truncated = ended == "waited" or (ended == "livelock" and run.model.label == "reorder")
         edges, pruned = watch.lock_order(), ended == "pruned" or (ended == "diverged" and bool(run.real_io))
-        return Execution(seed, outcome, run, draws, touched, edges, truncated, watch.locks_seen, pruned)
+        ends = run.ends
+        left = frozenset(_left_at_end(ends)) if ends.pending or ends.generators else _NOTHING
+        return Execution(seed, outcome, run, draws, touched, edges, truncated, watch.locks_seen, pruned, left)
 
     def _run(self) -> tuple[Any, BaseException | None]:
         try:
@@ -253,23 +307,31 @@ class Executor:
 
     @real_io.pause()  # what it imports and reads is the tool's own
     def _on_stop(self, stopped: LoopStopped, loop: SchedulingLoop) -> None:
-        if stopped.kind == "deadlock":
-            shown = display_names(loop.run)
-            names = {id(proc.ref()): shown[proc.key] for proc in loop.run.procs if proc.ref is not None}
+        if stopped.kind != "deadlock":
+            return
+        shown = display_names(loop.run)
+        names = {id(proc.ref()): shown[proc.key] for proc in loop.run.procs if proc.ref is not None}
+        if isinstance(stopped, _BlockedLoop):
+            report = describe_blocked_loop(stopped.wait, lambda task: names.get(id(task), task.get_name()))
+        else:
             left = loop.unfinished()
             if isinstance(loop, ControlledLoop) and loop.run.cancels is not None and loop.run.cancels.after_main:
                 left = loop.run.cancels.awaited(loop)
-            loop.run.deadlock = describe_deadlock(left, lambda task: names.get(id(task), task.get_name()))
+            report = describe_deadlock(left, lambda task: names.get(id(task), task.get_name()))
+        loop.run.deadlock = report
 
     def _judge(self, run: Run, result: Any, error: BaseException | None) -> Outcome:
         self.last_result = result
         outcome = self._first_judgement(run, result, error)
         if outcome.ok:
-            outcome = self._unretrieved(run) or self._left_behind(run) or outcome
+            outcome = self._unretrieved(run) or self._kept(run) or outcome
         if run.cancels is not None and run.detail:
             run.cancels.died = deaths(run, self.is_subject)
         if self.program.kind != "sync" and not self._loop.is_closed():
             self._loop.drain()
+        if outcome.ok and run.ends.stubborn:
+            sentence, place = run.ends.stubborn[0]
+            return Outcome(False, "leak", None, sentence, place)
         return outcome
 
     def _first_judgement(self, run: Run, result: Any, error: BaseException | None) -> Outcome:
@@ -295,7 +357,7 @@ class Executor:
         assert run.ended is not None
         return Outcome(False, "livelock", None, run.ended.detail + (f"; it repeats: {repeating}" if repeating else ""))
 
-    def _left_behind(self, run: Run) -> Outcome | None:
+    def _kept(self, run: Run) -> Outcome | None:
         return kept(run, self.victims, self.is_subject) if self.victims is not None else None
 
     def _unretrieved(self, run: Run) -> Outcome | None:
@@ -361,11 +423,44 @@ def _is_ours(error: BaseException) -> bool:
     return isinstance(error, _FAULTS) and file.startswith(_LOOP_DIRECTORY) and file not in dispatchers
 
 
+def _left_at_end(ends: Ends) -> Iterator[str]:
+    for what, left in (("task", ends.pending), ("asynchronous generator", ends.generators)):
+        for name, place in left:
+            yield f"{what} {name}" + (f" at {os.path.basename(place.file)}:{place.line}" if place else "")
+
+
 def display_names(run: Run) -> dict[str, str]:
     """Identity -> name for people; where several tasks have one name, the place in the order of creation is added."""
     tasks = [proc for proc in run.procs if proc.is_task]
     several = {name for name, count in Counter(proc.name for proc in tasks).items() if count > 1}
     return {proc.key: proc.label if proc.is_task and proc.name in several else proc.name for proc in run.procs}
+
+
+class _BlockedLoop(LoopStopped):
+    """A step waits for what only the loop could bring."""
+
+    def __init__(self, wait: Wait) -> None:
+        super().__init__("deadlock", f"a step waits in {wait.operation}() and nothing can end the wait")
+        self.wait = wait
+
+
+def _watch_blocking(run: Run) -> None:
+    """From here on a wait that stops the loop's thread for ever ends this run."""
+
+    def on_block(wait: Wait) -> None:
+        stopped = _BlockedLoop(wait)
+        loop = events._get_running_loop()
+        assert isinstance(loop, SchedulingLoop)
+        run.stopped_by(stopped, loop)  # here: a task would keep the exception to itself
+        raise stopped
+
+    watch.on_block = on_block
+    watch.step = lambda: run.count
+    watch.virtual_sleep = run.hold
+
+
+def _leave_blocking() -> None:
+    watch.on_block = watch.virtual_sleep = None
 
 
 def _sleeping(run: Run) -> Callable[[float], None]:
@@ -397,6 +492,7 @@ def run_alone(coro: Coroutine[Any, Any, Any], seed: int, record: bool = False) -
     watch.start_run()
     recorder.start_run()
     recorder.enabled, recorder.detail = record, False
+    _watch_blocking(run)
     sources.enter(run.read_clock, _sleeping(run), seed, loop.task_key)
     try:
         return loop.run_until_complete(coro)
@@ -404,6 +500,7 @@ def run_alone(coro: Coroutine[Any, Any, Any], seed: int, record: bool = False) -
         if not loop.is_closed():
             loop.drain()
         sources.leave()
+        _leave_blocking()
         recorder.enabled = False
 
 

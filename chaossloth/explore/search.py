@@ -72,12 +72,14 @@ class SearchResult:
     touched: set[str] = field(default_factory=set)
     pct_runs: int = 0
     strategies: dict[str, int] = field(default_factory=dict)  # name -> executions
+    left: dict[str, int] = field(default_factory=dict)  # what was left behind at the end -> in how many executions
     locks: int = 0  # locks, semaphores and conditions seen in one execution, at most
     seeds: set[int] = field(default_factory=set)
     redundant: int = 0
     unfair: int = 0
     impossible: int = 0
     capped: bool = False
+    pushed: bool = False
     coverage: float | None = None
     seconds: float = 0.0
 
@@ -99,6 +101,9 @@ class SearchResult:
         self.signatures.add(signature(run.steps))
         self.lock_order.update(execution.lock_order)
         self.locks = max(self.locks, execution.locks)
+        for each in execution.left:
+            self.left[each] = self.left.get(each, 0) + 1
+        self.pushed = self.pushed or run.pushed
         if execution.pruned:
             return
         if execution.truncated:
@@ -154,7 +159,7 @@ class Search:
 
     def _is_exhaustive(self) -> bool:
         result = self.result
-        cut = result.draws or result.truncated or result.unfair or result.impossible or result.capped
+        cut = result.draws or result.truncated or result.unfair or result.impossible or result.capped or result.pushed
         return self._reduction.finished and self._reduction.complete and not cut and not self._executor.real_io
 
     def _is_blind(self) -> bool:

@@ -135,7 +135,9 @@ class Body:
         parked = blocked = 0
         while real_monotonic() < deadline:
             with self._condition:
-                if self._condition.wait_for(self._gave_back, _LOOK_S):
+                if not self._gave_back():
+                    self._condition.wait(_LOOK_S)  # not `wait_for`, whose clock is virtual here
+                if self._gave_back():
                     return
             if self._thread is None:
                 if self._loop._threadsafe:

@@ -7,7 +7,7 @@ rounds, completions appended at round boundaries. Three models differ only in wh
   stock    which pending completions are delivered at a boundary. Timers come in deadline order and never early;
            delivering one while the loop is busy means the loop was stalled until then: that time is summed up as
            *lateness*. Equal virtual deadlines may fall into different rounds (real clocks move between two
-           `call_later`).
+           `call_later`). A loop that is busy for 1000 rounds takes as long as its next timer.
   latency  also: a bare yield (`sleep(0)`) may take time. It becomes a completion of free length.
   reorder  also: any ready handle may run next. A handle that was passed over `bypass_bound` times by younger ones runs
            at once (fairness). Two callbacks of one future keep their order: stock transports rely on it. asyncio's own
@@ -32,17 +32,21 @@ import contextlib
 import os
 import sys
 import threading
-import types
 from asyncio import events
 from collections.abc import Callable
+from types import CoroutineType, MethodType
 from typing import Any
 
+from chaossloth.evidence import Frame
+from chaossloth.liveness import suspended_at
 from chaossloth.loop.delivery import DeliveringLoop
+from chaossloth.loop.ends import CLEAN_UP_STEPS, RUN_ON_STEPS, close
 from chaossloth.loop.quiescence import started
 from chaossloth.loop.run import Handle, LoopStopped, Proc, RawStep
 from chaossloth.loop.scheduling import callback_name, is_internal
 from chaossloth.subject.channel import BY_COUNT, guard
 from chaossloth.subject.effects import FOREIGN_CALLBACKS, before_callback
+from chaossloth.subject.primitives import watch
 from chaossloth.subject.record import recorder
 from chaossloth.subject.recorder import BLOCKED, COMMUTES, NO_SITE, READ, SYNC, WRITE
 
@@ -51,12 +55,13 @@ __all__ = ["ControlledLoop"]
 _CALLED = ("callback", "timer", "external")  # causes of handles whose callback is no step of a task
 
 
-_RUN_ON_STEPS = 64
-_UNJUDGED_STEPS = 2_000
 _ROOTS = frozenset({"timer", "external", "late yield"})  # causes that follow from a delivery, not from a step
 _NOBODY: list[int] = []
 _END = (recorder.names.number(("run",)), "end")
 _ASYNCIO = os.path.dirname(asyncio.__file__) + os.sep
+
+
+_BUSY_ROUNDS = 1_000
 
 
 class ControlledLoop(DeliveringLoop):
@@ -100,7 +105,7 @@ class ControlledLoop(DeliveringLoop):
             self._round()
 
     def run_until_complete(self, future: Any) -> Any:
-        coroutine = type(future) is types.CoroutineType or asyncio.iscoroutine(future)
+        coroutine = type(future) is CoroutineType or asyncio.iscoroutine(future)
         new_task = coroutine or not asyncio.isfuture(future)
         task: Any = self.create_task(future) if coroutine else asyncio.ensure_future(future, loop=self)
         if new_task and hasattr(task, "_log_destroy_pending"):
@@ -161,6 +166,9 @@ class ControlledLoop(DeliveringLoop):
                 run.cancels.round_ends(self)
             return
         if not ready or self._timers or self._free:
+            self._busy_rounds = self._busy_rounds + 1 if ready else 0
+            if self._busy_rounds > _BUSY_ROUNDS:
+                self._let_time_pass()
             self._deliver()
         for _ in range(len(ready)):
             if not ready:
@@ -171,11 +179,27 @@ class ControlledLoop(DeliveringLoop):
         if run.cancels is not None:
             run.cancels.round_ends(self)
 
+    def _let_time_pass(self) -> None:
+        """A loop that never rests takes time too: with steps that cost nothing, a program that polls with `sleep(0)`
+        would never meet its timers, and be called a livelock that no real loop shows."""
+        run = self.run
+        self._busy_rounds = 0
+        self._forget_cancelled()
+        if not self._timers and not self._free:
+            return
+        run.pushed = True
+        chosen = self._timers[0] if self._timers else self._free[0]
+        run.blocked += max(0.0, chosen.clock[1] - run.now)
+        group: list[tuple[str, int]] = []
+        self._arrive(chosen, group)
+        run.groups.append(group)
+
     def _execute(self, handle: Handle) -> None:
         run = self.run
         proc = handle.proc
         index = run.count
-        if index >= self._max_steps and (run.judging or index >= self._max_steps + _UNJUDGED_STEPS):
+        if index >= run.limit:
+            self._ready.appendleft(handle)  # what is cleaned up afterwards goes on here
             raise LoopStopped("livelock", f"{index} steps were made and the program did not end")
         proc.steps += 1
         run.current = proc
@@ -253,7 +277,7 @@ class ControlledLoop(DeliveringLoop):
         before = len(self._ready)
         index = self.run.index
         steps = (*handle.joined, index) if handle.joined else (index,)
-        if type(callback) is types.MethodType and callback.__self__ is self:  # `_stop_when_done` wakes nobody
+        if type(callback) is MethodType and callback.__self__ is self:  # `_stop_when_done` wakes nobody
             number = 0
         else:
             self._joining, number = self._joins.note(callback, handle.args, steps, fifo)
@@ -335,44 +359,64 @@ class ControlledLoop(DeliveringLoop):
 
     def _finalize_asyncgen(self, agen: Any) -> None:
         self._asyncgens.discard(agen)
+        self._left_unfinished([agen])
         if not self._closed:
             self.call_soon_threadsafe(self.create_task, agen.aclose())
 
     async def shutdown_asyncgens(self) -> None:
         agens = list(self._asyncgens)
         self._asyncgens.clear()
-        if agens:
-            await asyncio.gather(*(agen.aclose() for agen in agens), return_exceptions=True)
+        if not agens:
+            return
+        self._left_unfinished(agens)
+        results = await asyncio.gather(*(agen.aclose() for agen in agens), return_exceptions=True)
+        for agen, error in zip(agens, results, strict=True):
+            if isinstance(error, Exception):
+                message = f"an error occurred during closing of asynchronous generator {agen!r}"
+                self.call_exception_handler({"message": message, "exception": error, "asyncgen": agen})
+
+    def _left_unfinished(self, agens: list[Any]) -> None:
+        codes = [(agen.__qualname__, agen.ag_code) for agen in agens]
+        self.run.ends.generators += [
+            (name, Frame(code.co_filename, code.co_firstlineno, code.co_qualname))
+            for name, code in codes
+            if watch.is_subject(code.co_filename)
+        ]
 
     # ------------------------------------------------------------------ after the main future
 
     def drain(self) -> None:
-        """What `asyncio.run` does at its end: cancel what is left, let it finish in stock order.
-
-        What refuses to finish is closed.
-        """
-        self.run.judging = False
-        if self.run.recording and self.run.ended is None and self.unfinished():
-            self._run_on()
-        self.run.recording = False
+        """What `asyncio.run` does at its end, in stock order; see `loop.ends`. What it shows goes to `run.ends`."""
+        run = self.run
+        run.judging = False
         left = self.unfinished()
+        if left and run.ended is None:
+            run.ends.pending += [self._made_by(task) for task in left if isinstance(task.get_coro(), CoroutineType)]
+            if run.recording and not run.follow:
+                run.capped = True
+            elif run.recording:
+                self._run_on()
+                left = self.unfinished()
+        run.recording = False
+        run.limit = run.count + CLEAN_UP_STEPS
         if left:
-            for task in left:
-                task.cancel()
-            try:
-                self._reorder = self._latency = False
-                self.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-            except LoopStopped:
-                pass  # a task that refuses to end: closed below, its outcome was judged already
-            except RuntimeError as error:
-                self.run.problems.append({"message": f"while cancelling what was left: {error}", "exception": None})
-        for task in self.unfinished() if left else ():
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            _close_quietly(task.get_coro())
+            self._cancel(left)
+        if self._asyncgens:
+            self._close_generators()
         self._ready.clear()
         self._timers.clear()
         self._free.clear()
         self.close_io()
+
+    def _named(self, task: asyncio.Task[Any]) -> tuple[str, Frame | None]:
+        proc = self.proc_of(task)
+        return (proc.name if proc is not None else task.get_name()), suspended_at(task)
+
+    def _made_by(self, task: asyncio.Task[Any]) -> tuple[str, Frame | None]:
+        """Name and function: where it stands differs between executions."""
+        code = task.get_coro().cr_code  # type: ignore[union-attr]
+        own = watch.is_subject(code.co_filename)
+        return self._named(task)[0], Frame(code.co_filename, code.co_firstlineno, code.co_qualname) if own else None
 
     def _run_on(self) -> None:
         """Let what the main task left behind go on, recorded but not judged: an access that came too late is seen.
@@ -381,7 +425,7 @@ class ControlledLoop(DeliveringLoop):
         """
         run = self.run
         self._reorder = self._latency = False
-        limit = run.count + _RUN_ON_STEPS
+        limit = run.count + RUN_ON_STEPS
 
         def go_on() -> None:
             while self._ready or self._timers or self._free:
@@ -393,14 +437,34 @@ class ControlledLoop(DeliveringLoop):
         with contextlib.suppress(LoopStopped):  # they wait for ever: nothing more is to be seen
             self._as_running(go_on)
 
+    def _cancel(self, left: list[asyncio.Task[Any]]) -> None:
+        """Cancel and wait; what does not end is said, and closed."""
+        for task in left:
+            task.cancel()
+        self._reorder = self._latency = False
+        how, unknown = "did not end", False
+        try:
+            self.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        except LoopStopped as stopped:
+            how = "waits for ever" if stopped.kind == "deadlock" else f"still runs {CLEAN_UP_STEPS} steps later"
+            unknown = stopped.kind == "waited"  # for something outside: it may still come
+        except RuntimeError as error:
+            self.run.problems.append({"message": f"while cancelling what was left: {error}", "exception": None})
+        for task in self.unfinished():
+            name, place = self._named(task)
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            raised = close(task.get_coro(), self)
+            refused = f"; closing it raised {type(raised).__name__}: {raised}" if raised is not None else ""
+            if not unknown or refused:
+                sentence = f"task {name} was cancelled at the end and {how}{refused}"
+                self.run.ends.stubborn.append((sentence, place))
 
-def _close_quietly(coro: Any) -> None:
-    """Close a coroutine. One that ignores GeneratorExit raises RuntimeError: the run is over, nothing is lost."""
-    try:
-        coro.close()
-    except BaseException as error:
-        if isinstance(error, (KeyboardInterrupt, SystemExit)):
-            raise
+    def _close_generators(self) -> None:
+        try:
+            self.run_until_complete(self.shutdown_asyncgens())
+        except LoopStopped as stopped:
+            if stopped.kind != "waited":
+                self.run.ends.stubborn.append(("the clean-up of an asynchronous generator waits for ever", None))
 
 
 def _position(proc: Proc) -> Any:

@@ -16,12 +16,16 @@ _DISPLAYS: dict[Any, str] = {list: "[]", dict: "{}", set: "set()"}
 
 
 def literal_defaults(cls: _C) -> _C:
-    """Replace the `__init__` of a dataclass. Fields with a default factory (list, dict, set) are no arguments then."""
+    """Replace the `__init__` of a dataclass. Fields with a default factory are no arguments then."""
     arguments, body = ["self"], []
     space: dict[str, Any] = {}
     for field in dataclasses.fields(cls):
         if field.default_factory is not dataclasses.MISSING:
-            body.append(f"    self.{field.name} = {_DISPLAYS[field.default_factory]}")
+            display = _DISPLAYS.get(field.default_factory)
+            if display is None:
+                space[f"_make_{field.name}"] = field.default_factory
+                display = f"_make_{field.name}()"
+            body.append(f"    self.{field.name} = {display}")
             continue
         body.append(f"    self.{field.name} = {field.name}")
         if field.default is dataclasses.MISSING:
@@ -29,6 +33,8 @@ def literal_defaults(cls: _C) -> _C:
         else:
             space[f"_{field.name}"] = field.default
             arguments.append(f"{field.name}=_{field.name}")
+    if hasattr(cls, "__post_init__"):
+        body.append("    self.__post_init__()")
     exec("\n".join([f"def __init__({', '.join(arguments)}):", *body]), space)
     made = space["__init__"]
     made.__qualname__ = f"{cls.__qualname__}.__init__"

@@ -13,6 +13,8 @@ proc(5)):
   RUNNING   anything else.
 
 Where the kernel does not say (other systems), a thread is BLOCKED when its Python frame has not moved between looks.
+While the watch on locks is installed, a wait without a limit is a timed one to the kernel (`subject.thread_locks`):
+that it is PARKED is known from there.
 Limits: a thread that is woken by another process, or by a timeout, hands in when it does; that is real time.
 """
 
@@ -27,6 +29,7 @@ from enum import IntEnum
 from typing import Any
 
 from chaossloth.loop import real_io
+from chaossloth.subject.primitives import watch
 
 __all__ = ["Looks", "State", "alive", "follow_threads", "started"]
 
@@ -136,7 +139,7 @@ class Looks:
 
     def state(self, thread: threading.Thread) -> State:
         """What one thread does now; PARKED when it has ended."""
-        if not thread.is_alive():
+        if not thread.is_alive() or watch.threads.is_blocked(thread.ident):
             return State.PARKED
         watched = self._watched.get(thread)
         if watched is None:

@@ -22,6 +22,7 @@ from chaossloth.loop.nearness import Nearness
 from chaossloth.loop.quiescence import Looks, State
 from chaossloth.loop.virtual import real_monotonic as monotonic
 from chaossloth.loop.virtual import real_monotonic_ns as monotonic_ns
+from chaossloth.subject.primitives import watch
 
 __all__ = ["NothingRunnable", "QuietSelector", "TimeIsUp"]
 
@@ -126,12 +127,16 @@ class QuietSelector(selectors.DefaultSelector):
 
     def _threads(self) -> tuple[bool, bool]:
         """(a thread works or may work for this loop, there are idle workers of pools)."""
-        if any(not future.done() for future in self.in_threads):
+        blocked = watch.threads.is_blocked
+        waiting = sum(not future.done() for future in self.in_threads)
+        if waiting > sum(blocked(thread.ident) for thread in threading.enumerate()):
             return True, False
         pools = False
         frames = sys._current_frames()
         for thread in threading.enumerate():
             if thread in (threading.main_thread(), threading.current_thread()) or thread.name.startswith(_NOT_ITS):
+                continue
+            if blocked(thread.ident):  # for good, unless a task that could release it runs
                 continue
             if self._looks.state(thread) is State.PARKED:  # on a lock or an empty queue; it may just be woken
                 pools = True

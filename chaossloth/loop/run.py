@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from chaossloth.evidence import DeadlockReport
 from chaossloth.loop.defaults import literal_defaults
+from chaossloth.loop.ends import CLEAN_UP_STEPS, Ends
 from chaossloth.loop.identity import Identity
 
 if TYPE_CHECKING:
@@ -304,7 +305,14 @@ class Run:
     ended: LoopStopped | None = None
     on_stop: Callable[[LoopStopped, SchedulingLoop], None] | None = None
     cancels: Injector | None = None  # cancellations that the schedule adds, and the watch for where they could land
+    ends: Ends = field(default_factory=Ends)
+    limit: int = 0  # of steps, for the part of the execution that runs now
     on_clock: Callable[[Any], None] | None = None  # told "read" or "write" of the clock
+    follow: bool = True  # let what the main task leaves behind go on for a while before it is cancelled
+    pushed: bool = False  # a loop that never rested was given time to reach its next completion
+
+    def __post_init__(self) -> None:
+        self.limit = self.model.max_steps
 
     def stopped_by(self, stopped: LoopStopped, loop: SchedulingLoop) -> None:
         """The first stop decides the outcome; what runs afterwards (the subject's own cleaning up) is not judged."""
@@ -314,6 +322,7 @@ class Run:
                 self.on_stop(stopped, loop)
         self.judging = False
         self.recording = False
+        self.limit = self.count + CLEAN_UP_STEPS
 
     def read_clock(self) -> float:
         """What any clock shows now (seconds)."""

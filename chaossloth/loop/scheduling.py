@@ -117,13 +117,13 @@ class SchedulingLoop(asyncio.AbstractEventLoop):
         self._new: Proc | None = None
         self._seq = 0
         self._in_flight = 0
+        self._busy_rounds = 0
         self._stopping = False
         self._running = False
         self._closed = False
         self._thread_id: int | None = None
         self._exception_handler = None
         self._task_factory = None
-        self._max_steps = run.model.max_steps
         self._reorder = run.model.label == "reorder"
         self._latency = run.model.label == "latency"
         if run.current is None:

@@ -18,16 +18,18 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Callable, Coroutine, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
 from typing import Any, Protocol, cast
 
 from chaossloth.evidence import Frame, Outcome
 from chaossloth.loop import identity, uvloops
+from chaossloth.loop.auditing import StockAudit
 from chaossloth.loop.quiet import NothingRunnable, QuietSelector, TimeIsUp
 from chaossloth.loop.virtual import real_monotonic as monotonic
 from chaossloth.loop.virtual import real_monotonic_ns as monotonic_ns
 from chaossloth.subject.channel import guard
+from chaossloth.subject.unawaited import Unawaited, UnawaitedWatch
 
 __all__ = [
     "Actor",
@@ -39,7 +41,6 @@ __all__ = [
 ]
 
 _CLEAN_UP_S = 1.0  # what a finished run may take to cancel its tasks
-_LONG_STEP_NS = 10_000_000  # from here on it is worth while to say where a step ended
 _ASYNCIO = asyncio.__file__.rpartition("/")[0] + "/"
 
 
@@ -56,11 +57,12 @@ class Program(Protocol):
 
 
 class StepWatch(Protocol):
-    """What is told about each step, e.g. `starvation.Watchdog`."""
+    """What is told about each step, e.g. `starvation.Watchdog`: by two writes, so that a step costs no call."""
 
-    def begin(self) -> None: ...
+    started_ns: int  # monotonic_ns at the start of the running step, 0 between steps
+    threshold_ns: int
 
-    def end(self, where: Frame | None = None) -> None: ...
+    def too_long(self, started: int, length: int, where: Frame | None) -> None: ...
 
 
 class StockPolicy(asyncio.DefaultEventLoopPolicy):
@@ -103,6 +105,7 @@ class StockRun:
     queued_ns:    longest ready-queue latency.
     switches:     how many steps tasks made.
     longest:      (nanoseconds, where the step ended, or the function that ran) of the longest step.
+    audit:        what was seen of holders and waits; None for a run without hooks.
     """
 
     def __init__(
@@ -124,7 +127,10 @@ class StockRun:
         self.main_ended: list[BaseException] = []  # how main coroutines ended: StopIteration holds a result
         self.stop: NothingRunnable | TimeIsUp | None = None  # the first stop while the run was judged
         self.waiting: list[tuple[str, Frame]] = []  # name and place of each task at that stop
+        self.unawaited: tuple[Unawaited, ...] = ()
+        self.hung_at_end: list[tuple[str, Frame]] = []  # tasks that were cancelled at the end and wait for ever
         self.step_watch = step_watch
+        self.audit = StockAudit(self._stopped, lambda: self.switches) if hooked else None
         self.selector: QuietSelector | None = None
         self._is_subject = is_subject
         self._known_files: dict[str, bool] = {}
@@ -192,13 +198,14 @@ class StockRun:
 
     def _stopped(self, stop: NothingRunnable | TimeIsUp) -> None:
         """The run is about to be given up: note where each task waits, and let `asyncio.run` clean up."""
+        pending = sorted((t for t in self._tasks if not t.done()), key=_identity)
+        if not self.judging and self.stop is None and isinstance(stop, NothingRunnable):
+            self.hung_at_end = self.hung_at_end or _places(pending)
         if self.judging and self.stop is None:
             self.stop = stop
-            for task in sorted((t for t in self._tasks if not t.done()), key=_identity):
-                delegate = cast(_Delegate, task.get_coro())
-                frame = delegate.position()
-                if frame is not None:
-                    self.waiting.append((delegate.name(), frame))
+            self.waiting = _places(pending)
+            if self.audit is not None and isinstance(stop, NothingRunnable):
+                self.audit.describe(pending)
         if self.selector is not None:
             self._end_judging(self.selector)
 
@@ -244,11 +251,15 @@ class StockRun:
         """
         result: Any = None
         error: BaseException | None = None
-        with stock_policy(self.new_loop):
+        unawaited = UnawaitedWatch(self._is_subject)
+        unawaited.start()
+        watching = nullcontext() if self.audit is None else self.audit.watching(self._is_subject)
+        with stock_policy(self.new_loop), watching:
             try:
                 result = program.call() if program.kind == "sync" else asyncio.run(program.make())
             except BaseException as raised:
                 error = raised
+        self.unawaited = unawaited.stop()
         guard.step_started = None
         if program.kind != "sync" and self.main_ended and self.stop is None:
             result, error = _main_result(self.main_ended[0])  # what then refused to be cancelled is not judged
@@ -275,6 +286,11 @@ class StockRun:
     def destroyed(self) -> list[str]:
         """Messages about tasks that were collected by the garbage collector while they were pending."""
         return [str(p["message"]) for p in self.problems if "destroyed but it is pending" in str(p.get("message"))]
+
+
+def _places(tasks: list[asyncio.Task[Any]]) -> list[tuple[str, Frame]]:
+    delegates = [cast(_Delegate, task.get_coro()) for task in tasks]
+    return [(each.name(), frame) for each in delegates if (frame := each.position()) is not None]
 
 
 def _identity(task: asyncio.Task[Any]) -> str:
@@ -334,9 +350,9 @@ class _Delegate(Coroutine[Any, Any, Any]):
         actor.steps += 1
         outer_step = guard.step_started
         step_watch = run.step_watch
-        if step_watch is not None:
-            step_watch.begin()
         started = monotonic_ns()
+        if step_watch is not None:
+            step_watch.started_ns = started
         if self._at is not None:
             run.suspended_ns[self._at] += started - self._since
             self._at = None
@@ -353,7 +369,9 @@ class _Delegate(Coroutine[Any, Any, Any]):
             run.current = outer
             run.step_ended(self, started, ended)
             if step_watch is not None:
-                step_watch.end(self.position() if ended - started > _LONG_STEP_NS else None)
+                step_watch.started_ns = 0
+                if ended - started > step_watch.threshold_ns:
+                    step_watch.too_long(started, ended - started, self.position())
         frame = run.site(self._inner)
         if frame is not None:
             self._at = at = (frame.f_code.co_filename, frame.f_lineno)

@@ -59,6 +59,7 @@ class Context:
         self.analysed = {str(self.path): self.source}
         self.phase = 0
         self.unrepeatable = False
+        self.audited: dict[str, Any] = {}  # what the natural runs showed
         self.searching: Mapping[str, Any] | None = None  # the last that a search under way told of itself
         self.diagnosed: dict[str, Any] | None = None
         self.failing: Trace | None = None  # of the finding, and the texts of the files that it passes through

@@ -26,8 +26,6 @@ from chaossloth.evidence import (
     Forced,
     Investigation,
     Label,
-    Liveness,
-    LockOrderEdge,
     Natural,
     Outcome,
     Repair,
@@ -43,6 +41,7 @@ from chaossloth.subject.locate import locate, parse_target
 __all__ = ["investigate"]
 
 FORCED_RUNS = 20
+SPINNING_RUNS = 2
 _SEARCH_SHARE = 0.5  # of the budget, for all labels together
 _EXECUTIONS: Mapping[Label, int] = {"stock": 300, "latency": 300, "reorder": 1500}
 _SWEEP_FACTOR = 4  # executions of the sweep to those of a search: it has many placements
@@ -143,6 +142,7 @@ class _Investigator(Context):
             aborted = answer["natural"]["aborted"]
             if aborted is not None and "memory" in aborted:
                 raise SubjectUnusable("memory", f"{aborted}; the limit is {self.options.memory_mb} MB (--memory)")
+            self.audited = answer
             self._add(telemetry=verdicts.timings(answer["telemetry"]))
 
     def _boundary(self) -> None:
@@ -298,21 +298,16 @@ class _Investigator(Context):
         if finding.label == "reorder":
             return
         self.observer.progress("forcing the order on the stock loop", None, None)
-        stock = decode(Forced, self._call("force", times=FORCED_RUNS))
+        spins = finding.failure == "livelock"  # each such run lasts as long as the limit
+        stock = decode(Forced, self._call("force", times=SPINNING_RUNS if spins else FORCED_RUNS))
         self._finding(forced={**finding.forced, "stock": stock if stock.runs else None})
 
     def _liveness(self) -> None:
         with self._phase(4):
-            cycles = decode(
-                tuple[tuple[LockOrderEdge, ...], ...],
-                [c for f in (*self.figures.values(), *self.swept.values()) for c in f["lock_cycles"]],
-            )
-            executions = sum(f["executions"] for f in self.figures.values())
-            finding = self.found
-            deadlocks = (finding.deadlock,) if finding is not None and finding.deadlock is not None else ()
-            locks = max((f["locks"] for f in self.figures.values()), default=0)
-            executions += sum(f["executions"] for f in self.swept.values())
-            self._add(liveness=Liveness(executions, deadlocks, tuple(dict.fromkeys(cycles)), locks))
+            audit = verdicts.liveness([*self.figures.values(), *self.swept.values()], self.audited)
+            deadlock = self.found.deadlock if self.found is not None else None
+            deadlocks = (deadlock,) if deadlock is not None else audit.deadlocks
+            self._add(liveness=dataclasses.replace(audit, deadlocks=deadlocks))
 
     def _starvation(self) -> None:
         import ast

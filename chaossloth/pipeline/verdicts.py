@@ -10,22 +10,29 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from chaossloth.errors import SubjectUnusable
 from chaossloth.evidence import (
     AwaitTiming,
     Bounds,
+    DeadlockReport,
     Finding,
     Investigation,
     Label,
+    Liveness,
+    LockOrderEdge,
     Natural,
     OutcomeWord,
     StarvationEntry,
     Verdict,
 )
+from chaossloth.loop.ends import RUN_ON_WORDS
 
-__all__ = ["of_search", "outcome_of", "starving", "timings"]
+__all__ = ["liveness", "of_search", "outcome_of", "starving", "timings"]
+
+
+_T = TypeVar("_T")
 
 
 def of_search(
@@ -96,6 +103,7 @@ def _bounds(made: Sequence[Mapping[str, Any]], calls: int | None, real_io: tuple
         cancellation=swept[-1] if swept else "none",
         strategies=tuple(dict.fromkeys(name for f in made for name in f["strategies"])),
         real_io=real_io,
+        run_on=RUN_ON_WORDS if any(f.get("capped") for f in made) else None,
     )
 
 
@@ -131,6 +139,40 @@ def outcome_of(
     if all(f["truncated"] == f["executions"] for f in figures):
         return "inconclusive", "every execution met the step limit, or waited in vain for something outside"
     return "clean", "nothing failed within the bounds"
+
+
+def liveness(figures: Sequence[Mapping[str, Any]], sample: Mapping[str, Any]) -> Liveness:
+    """The audit over every execution (`figures`, per label) and natural run (`sample`, may be empty).
+
+    The two name locks differently (only recorded executions know access paths), so a cycle of the natural runs counts
+    where no execution has one at the same lines.
+    """
+    cycles = dict.fromkeys(_cycles([cycle for f in figures for cycle in f["lock_cycles"]]))
+    known = {_places(cycle) for cycle in cycles}
+    natural = [cycle for cycle in _cycles(sample.get("lock_cycles", ())) if _places(cycle) not in known]
+    deadlock = sample.get("deadlock")
+    return Liveness(
+        executions=sum(f["executions"] for f in figures),
+        deadlocks=(_decoded(DeadlockReport, deadlock),) if deadlock else (),
+        lock_order_cycles=(*cycles, *natural),
+        locks_seen=max((*(f["locks"] for f in figures), sample.get("locks", 0)), default=0),
+        natural_runs=sample["natural"]["runs"] if sample else 0,
+        left_at_end=tuple(dict.fromkeys(each for f in figures for each in f.get("left", ()))),
+    )
+
+
+def _cycles(values: Any) -> tuple[tuple[LockOrderEdge, ...], ...]:
+    return _decoded(tuple[tuple[LockOrderEdge, ...], ...], values)
+
+
+def _places(cycle: tuple[LockOrderEdge, ...]) -> frozenset[Any]:
+    return frozenset((edge.first_at, edge.second_at) for edge in cycle)
+
+
+def _decoded(kind: type[_T], value: Any) -> _T:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind).validate_python(value)
 
 
 _ENTRY = re.compile(r"(?P<file>.*):(?P<line>\d+) (?P<function>.*)")

@@ -216,6 +216,8 @@ def failure_words(finding: Finding, sources: Sources) -> str:
     kind = finding.failure.replace("-", " ")
     message = finding.message.strip()
     where = finding.where
+    if where is not None and finding.failure == "leak":
+        return f"{kind}: {shortened(message)} at {place(where)}"
     if where is None or not _is_bare(finding):
         return f"{kind}: {shortened(message)}" if message else kind
     name = "" if finding.failure == "assertion" or not message else f" {message.removesuffix(':')}"

@@ -7,6 +7,7 @@ from chaossloth.report.words import count, place, shown_path, skipped
 
 __all__ = ["deadlock_words", "edge_words", "liveness_lines", "starvation_lines"]
 
+_SHOWN = 4  # of what was left at the end
 LONG_STEP_MS = 50.0  # asyncio's debug mode warns from 100 ms on; an interactive service feels half of that
 
 
@@ -15,13 +16,20 @@ def liveness_lines(inv: Investigation) -> list[str]:
     if liveness is None:
         return [skipped(inv, "no execution was audited")]
     seen = f"in {count(liveness.executions, 'execution')}"
+    if liveness.natural_runs:
+        seen += f" and {count(liveness.natural_runs, 'natural run')}"
     if liveness.deadlocks:
         explained = [finding.deadlock for finding in inv.findings]  # phase 6 has their edges
         lines = [line for report in liveness.deadlocks for line in _deadlock(report, report not in explained)]
     else:
         lines = [f"no wait-for cycle {seen} · {_lock_order(liveness.locks_seen, bool(liveness.lock_order_cycles))}"]
     for cycle in liveness.lock_order_cycles:
-        lines += _lock_cycle(cycle, occurred=bool(liveness.deadlocks))
+        lines += _lock_cycle(cycle, bool(liveness.deadlocks), inv.verdict.word == "proven")
+    if liveness.left_at_end:
+        shown = [*liveness.left_at_end[:_SHOWN]]
+        more = len(liveness.left_at_end) - _SHOWN
+        words = ", ".join([*shown, *([f"{more} more"] if more > 0 else [])])
+        lines.append(f"left when the scenario ended, and cut off: {words}")
     return lines
 
 
@@ -41,6 +49,7 @@ def deadlock_words(report: DeadlockReport) -> str:
         "cycle": "deadlock, wait-for cycle",
         "lost-wakeup": "deadlock, lost wakeup",
         "all-waiting": "deadlock, every task waits",
+        "blocked-loop": "deadlock, the loop is blocked",
     }
     return f"{kinds.get(report.kind, report.kind)}: {report.sentence}"
 
@@ -54,9 +63,14 @@ def edge_words(edge: WaitEdge) -> str:
     return f"{edge.task} waits in {edge.operation} for {edge.resource}{at} · {held}"
 
 
-def _lock_cycle(cycle: tuple[LockOrderEdge, ...], occurred: bool) -> list[str]:
+def _lock_cycle(cycle: tuple[LockOrderEdge, ...], occurred: bool, proven: bool) -> list[str]:
     names = " → ".join([*(edge.first for edge in cycle), cycle[0].first]) if cycle else ""
-    possible = "" if occurred else ": a deadlock is possible, none occurred in these executions"
+    here = "none occurred in these executions"
+    if any(edge.how == "thread" for edge in cycle):
+        here += ", in which the work of a thread is one step"
+    elif proven:  # the tasks of the cycle never meet here, elsewhere they may
+        here = "not in this scenario, whose interleavings were all executed, but where these tasks run at the same time"
+    possible = "" if occurred else f": a deadlock is possible, {here}"
     lines = [f"lock order cycle {names}{possible}"] if cycle else []
     for edge in cycle:
         first = f" ({place(edge.first_at)})" if edge.first_at else ""

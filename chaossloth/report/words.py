@@ -121,6 +121,8 @@ def bounds_words(bounds: Bounds) -> str:
         parts.append(f"≤ {bounds.max_steps} steps")
     if bounds.strategies:
         parts.append(f"strategies {joined(bounds.strategies)}")
+    if bounds.run_on:
+        parts.append(bounds.run_on)
     if bounds.real_io:
         parts.append(f"bounded by real I/O: {joined(bounds.real_io)}")
     return " · ".join(parts)

@@ -24,20 +24,33 @@ Lock order as in Goodlock (Havelund 2000): an edge is noted when the second lock
 from __future__ import annotations
 
 import asyncio
-import functools
+import itertools
 import os
 import re
 import sys
 import sysconfig
+import threading
 import weakref
-from asyncio import events, locks, queues, taskgroups, tasks, timeouts
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
-from types import CodeType, FrameType
-from typing import Any, Protocol
+from asyncio import events, locks
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Protocol, cast
 
 from chaossloth.evidence import Frame, LockOrderEdge, Mode
-from chaossloth.subject.cancelling import note_cancel
+from chaossloth.subject.holdings import (
+    KINDS,
+    Owner,
+    Permit,
+    Position,
+    Resource,
+    Task,
+    Wait,
+    as_frame,
+    has_ended,
+    kind_of,
+)
+from chaossloth.subject.primitive_wrappers import FREE_NOW, GOT, QUEUED, Effects, Part, is_free, wrappers
+from chaossloth.subject.thread_locks import ThreadLocks
 
 __all__ = [
     "LOOP_BOUNDARY",
@@ -51,16 +64,11 @@ __all__ = [
     "watch",
 ]
 
-Task = asyncio.Task[Any]
-Effects = tuple[tuple[str, str], ...]
-Position = tuple[CodeType, int]
-Part = tuple[str, str, bool]  # attribute, prefix of its keys, does the whole speak for it (Resource.hidden)
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _FOREIGN = tuple(os.path.realpath(sysconfig.get_path(p)) + os.sep for p in ("stdlib", "platstdlib"))
 _GENERATED = re.compile(r"Task-\d+")
 OWN_LOOP = os.path.join(_PACKAGE, "loop") + os.sep
-_QUEUES = queues.Queue._get.__code__.co_filename
 LOOP_BOUNDARY = events.Handle._run.__code__
 
 
@@ -72,71 +80,6 @@ class AccessRecorder(Protocol):
     def add(self, obj: Any, key: Any, mode: str) -> None: ...
     def add_waiter(self, task: Any) -> None: ...
     def name_of(self, obj: Any) -> str | None: ...
-
-
-@dataclass(slots=True, eq=False)
-class Resource:
-    """One primitive seen. part_of: the primitive that it is an inner part of. mutex: one holder at most."""
-
-    ref: weakref.ref[Any]
-    kind: str
-    number: int
-    created: Position | None
-    mutex: bool
-    part_of: weakref.ref[Any] | None = None
-    prefix: str = ""
-    hidden: bool = False  # the whole (Queue, Barrier) speaks for this part: no waits, no holdings of its own
-    path: str | None = None
-    permits: list[Permit] = field(default_factory=list)
-
-
-@dataclass(slots=True, eq=False)
-class Owner:
-    """A task, weakly, with its name for the time when the task is gone; the number-th of that name in this run."""
-
-    ref: weakref.ref[Task]
-    name: str
-    number: int
-    held: list[Permit] = field(default_factory=list)
-    waits: list[Wait] = field(default_factory=list)
-
-
-@dataclass(slots=True, eq=False)
-class Permit:
-    """`owner` holds one permit of `resource`, taken at `at`."""
-
-    owner: Owner
-    resource: Resource
-    at: Position | None
-
-
-@dataclass(slots=True, eq=False)
-class Wait:
-    """`owner` asked `resource` for `operation` at `at`; innermost operation last in `owner.waits`."""
-
-    owner: Owner | None
-    resource: Resource
-    operation: str
-    at: Position | None
-    run: int
-    queued: bool = False
-
-
-_FREE_NOW: Effects = (("queue", "update"), ("free", "update"))
-_QUEUED: Effects = (("queue", "update"), ("free", "blocked"))
-_RELEASE: Effects = (("free", "update"), ("queue", "blocked"))
-
-
-def _is_free(lock: Any) -> bool:
-    """Whether `acquire` of a lock or semaphore would return at once."""
-    waiting = any(not waiter.cancelled() for waiter in lock._waiters or ())
-    held = lock._locked if isinstance(lock, locks.Lock) else lock._value == 0  # type: ignore[attr-defined]
-    return not waiting and not held
-
-
-_GOT: Effects = (("free", "update"),)
-_GIVEN_UP: Effects = (("queue", "update"), ("free", "update"))
-_NOT_RELEASED: Effects = (("free", "read"),)
 
 
 def _outside_libraries(filename: str) -> bool:
@@ -159,9 +102,11 @@ def _name_or_coroutine(task: Task) -> str:
     return str(getattr(task.get_coro(), "__qualname__", name)) if _GENERATED.fullmatch(name) else name
 
 
-def as_frame(position: Position | None) -> Frame | None:
-    """The position as evidence: file, line, qualified function name."""
-    return position and Frame(position[0].co_filename, position[1], position[0].co_qualname)
+def _how(first: Permit, wait: Wait) -> str:
+    """See `LockOrderEdge.how`."""
+    if first.owner.is_thread:
+        return "thread"
+    return "step" if first.step == wait.step and wait.resource.kind in KINDS.values() else "await"
 
 
 class PrimitiveWatch:
@@ -171,12 +116,20 @@ class PrimitiveWatch:
     is_subject: predicate on a code object's file name; positions are the innermost subject frame.
     task_name:  names a task when it first touches a primitive; equal in every run, or edges of several runs cannot be
                 put together (asyncio's own "Task-7" counts through all runs).
+    on_block:   told of a wait that stops the loop's thread for ever (`subject.thread_locks`); has to raise. None: such
+                waits are left alone.
+    step:       number of the step that runs now; the default knows of none, so that no two things share a step.
+    virtual_sleep: lets time pass where time is virtual.
     """
 
     def __init__(self) -> None:
         self.recorder: AccessRecorder | None = None
         self.task_name: Callable[[Task], str] = _name_or_coroutine
         self.active = False
+        self.on_block: Callable[[Wait], None] | None = None
+        self.step: Callable[[], int] = itertools.count().__next__
+        self.virtual_sleep: Callable[[float], None] | None = None
+        self.threads = ThreadLocks(self)
         self._is_subject: Callable[[str], bool] = _outside_libraries
         self._files: dict[str, str] = {}  # file name -> "subject", "loop" (this package's), "library"
         self._originals: list[tuple[type, str, Any]] = []
@@ -203,10 +156,11 @@ class PrimitiveWatch:
         if self.active:
             return
         self.active = True
-        for cls, name, wrap in _wrappers(self):
+        for cls, name, wrap in wrappers(self):
             original = cls.__dict__[name]
             self._originals.append((cls, name, original))
             setattr(cls, name, wrap(original))
+        self.threads.install()
 
     def uninstall(self) -> None:
         """Put the exact originals back. A second call does nothing."""
@@ -214,6 +168,7 @@ class PrimitiveWatch:
         while self._originals:
             cls, name, original = self._originals.pop()
             setattr(cls, name, original)
+        self.threads.uninstall()
 
     def start_run(self) -> None:
         """Forget the last run. Primitives that outlive it (module globals) keep number and place of creation."""
@@ -225,6 +180,7 @@ class PrimitiveWatch:
             resource.permits = []
         self._owners, self._owners_named, self._edges, self._locks_seen = {}, {}, {}, set()
         self._run += 1
+        self.threads.start_run()
 
     @property
     def locks_seen(self) -> int:
@@ -243,10 +199,18 @@ class PrimitiveWatch:
         owner = self._owners.get(id(task))
         return tuple(owner.held) if owner is not None and owner.ref() is task else ()
 
+    def thread_owners(self) -> list[Owner]:
+        """Threads that took a lock or waited for one."""
+        return [owner for owner in self._owners.values() if owner.is_thread]
+
+    def waiting_threads(self) -> list[Owner]:
+        """Threads that wait without a limit."""
+        return [owner for owner in self.thread_owners() if owner.waits]
+
     def abandoned(self) -> list[tuple[str, str, Frame | None]]:
         """Permits whose owner has ended without giving them back: (its name, the primitive's label, where taken)."""
         permits = [permit for resource in self._resources.values() for permit in resource.permits]
-        ended = [p for p in permits if (task := p.owner.ref()) is None or task.done()]
+        ended = [permit for permit in permits if has_ended(permit.owner)]
         return [(self.owner_name(p.owner), self.label(p.resource), as_frame(p.at)) for p in ended]
 
     def lock_order(self) -> tuple[LockOrderEdge, ...]:
@@ -265,6 +229,8 @@ class PrimitiveWatch:
                 as_frame(first.at),
                 as_frame(wait.at),
                 tuple(sorted(names[gate] for gate in gates)),
+                _how(first, wait),
+                wait.resource.kind == "threading.RLock",
             )
             for first, wait, gates in self._edges.values()
         )
@@ -346,8 +312,8 @@ class PrimitiveWatch:
 
     def begin_acquire(self, obj: Any) -> Wait:
         """As `begin`, and note the order of locks."""
-        free = _is_free(obj)
-        wait = self.begin(obj, "acquire", _FREE_NOW if free else _QUEUED, 4)
+        free = is_free(obj)
+        wait = self.begin(obj, "acquire", FREE_NOW if free else QUEUED, 4)
         wait.queued = not free
         owner, resource = wait.owner, wait.resource
         if resource.hidden:
@@ -374,8 +340,8 @@ class PrimitiveWatch:
 
     def acquired(self, wait: Wait) -> None:
         """The task got its permit."""
-        if self.end(wait, _GOT if wait.queued else ()) and wait.owner is not None and not wait.resource.hidden:
-            permit = Permit(wait.owner, wait.resource, wait.at)
+        if self.end(wait, GOT if wait.queued else ()) and wait.owner is not None and not wait.resource.hidden:
+            permit = Permit(wait.owner, wait.resource, wait.at, self.step())
             wait.resource.permits.append(permit)
             wait.owner.held.append(permit)
 
@@ -392,6 +358,45 @@ class PrimitiveWatch:
             permits.remove(permit)
         permit.owner.held.remove(permit)
 
+    # -- what the wrappers of thread locks tell ------------------------------------------------------------------------
+
+    def begin_blocking(self, obj: Any, operation: str) -> Wait:
+        """The current task or thread waits in an operation that stops its thread."""
+        owner = self._current_owner()
+        wait = Wait(owner, self._resource(obj), operation, self.position(), self._run, self.step())
+        if owner is not None:
+            owner.waits.append(wait)
+            if wait.resource.mutex:
+                self._note_order(owner, wait)
+        return wait
+
+    def acquired_in_thread(self, lock: Any, at: Position) -> None:
+        """The current task or thread holds a `threading` lock from here on."""
+        owner = self._current_owner()
+        if owner is None:
+            return
+        resource = self._resource(lock)
+        self._locks_seen.add(resource)
+        if owner.held:
+            self._note_order(owner, Wait(owner, resource, "acquire", at, self._run, self.step()))
+        permit = Permit(owner, resource, at, self.step())
+        resource.permits.append(permit)
+        owner.held.append(permit)
+        if not owner.is_thread:
+            self.touch(lock, (("free", "update"),))
+
+    def released_in_thread(self, lock: Any) -> None:
+        """A `threading` lock is about to be given back."""
+        resource = self._resources.get(id(lock))
+        if resource is None or not resource.permits or resource.ref() is not lock:
+            return
+        taken_by = resource.permits[0].owner
+        self.released(lock)
+        if not taken_by.is_thread:
+            self.touch(lock, (("free", "update"),))
+
+    # -- where ---------------------------------------------------------------------------------------------------------
+
     def position(self, depth: int = 2) -> Position | None:
         """Innermost subject frame of the running task, or None; ends where the loop begins.
 
@@ -400,7 +405,7 @@ class PrimitiveWatch:
         frame: FrameType | None = sys._getframe(depth)
         known = self._files
         while frame is not None and (code := frame.f_code) is not LOOP_BOUNDARY:
-            kind = known.get(code.co_filename) or self._classify(code.co_filename)
+            kind = known.get(code.co_filename) or self.classify(code.co_filename)
             if kind == "subject":
                 return code, frame.f_lineno
             if kind == "loop":
@@ -408,7 +413,11 @@ class PrimitiveWatch:
             frame = frame.f_back
         return None
 
-    def _classify(self, filename: str) -> str:
+    def classify(self, filename: str) -> str:
+        """Whose file it is: "subject", "loop" (this package's) or "library"."""
+        kind = self._files.get(filename)
+        if kind is not None:
+            return kind
         kind = "subject" if self._is_subject(filename) else "loop" if filename.startswith(OWN_LOOP) else "library"
         self._files[filename] = kind
         return kind
@@ -421,22 +430,34 @@ class PrimitiveWatch:
             return  # a second acquisition of the same lock is a self-deadlock, not an order
         for first in holdings:
             gates = tuple(each.resource for each in holdings if each is not first)
-            key = (first.resource, wait.resource, owner, first.at, wait.at, frozenset(gates))
+            key = (first.resource, wait.resource, owner, first.at, wait.at, frozenset(gates), _how(first, wait))
             if key not in self._edges:
                 self._edges[key] = (first, wait, gates)
                 for each in (first.resource, wait.resource, *gates):
                     self.label(each)  # asked for now: the lock may be gone at the end of the run
 
     def _current_owner(self) -> Owner | None:
-        task = _running_task()
-        if task is None:
-            return None
-        owner = self._owners.get(id(task))
-        if owner is None or owner.ref() is not task:
-            name = self.task_name(task)
+        actor: Any = _running_task()
+        is_thread = actor is None
+        if actor is None:
+            if threading.get_ident() == self.threads.loop_thread:
+                return None
+            actor = threading.current_thread()
+        owner = self._owners.get(id(actor))
+        if owner is None or owner.ref() is not actor:
+            name = f"thread {self._outermost() or actor.name}" if is_thread else self.task_name(actor)
             number = self._owners_named[name] = self._owners_named.get(name, 0) + 1
-            owner = self._owners[id(task)] = Owner(weakref.ref(task), name, number)
+            owner = self._owners[id(actor)] = Owner(weakref.ref(actor), name, number, is_thread)
         return owner
+
+    def _outermost(self) -> str:
+        """The subject's function that the current thread runs: the names of threads count through all runs."""
+        found, frame = "", cast("FrameType | None", sys._getframe(2))
+        while frame is not None:
+            if self.classify(frame.f_code.co_filename) == "subject":
+                found = frame.f_code.co_qualname
+            frame = frame.f_back
+        return found.rpartition("<locals>.")[2]
 
     def _resource(self, obj: Any) -> Resource:
         resource = self._resources.get(id(obj))
@@ -445,277 +466,11 @@ class PrimitiveWatch:
         return resource
 
     def _new_resource(self, obj: Any, created: Position | None, born: bool = False) -> Resource:
-        kind = type(obj).__name__
+        kind = kind_of(type(obj))
         number = self._numbers[kind] = self._numbers.get(kind, 0) + 1
         # A semaphore met only after its creation may have had any value: no claim is made about its order.
-        mutex = isinstance(obj, locks.Lock) or (born and isinstance(obj, locks.Semaphore) and obj._value == 1)
+        mutex = isinstance(obj, (locks.Lock, *KINDS)) or (born and isinstance(obj, locks.Semaphore) and obj._value == 1)
         return Resource(weakref.ref(obj), kind, number, created, mutex)
-
-
-# -- the wrappers: as few lines as possible, since they run inside the subject ----------------------------------------
-
-Wrap = Callable[[Any], Any]
-
-
-def _constructor(watch: PrimitiveWatch, *parts: Part) -> Wrap:
-    def wrap(original: Any) -> Any:
-        @functools.wraps(original)
-        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-            original(self, *args, **kwargs)
-            if watch.active:
-                given = (*args, *kwargs.values())
-                own = tuple(p for p in parts if all(getattr(self, p[0]) is not each for each in given))
-                watch.created(self, own, sys._getframe(1).f_code.co_filename == _QUEUES)
-
-        return __init__
-
-    return wrap
-
-
-def _instant(
-    watch: PrimitiveWatch, done: Effects, refused: Effects = (), data: Mode | None = None, blocks: Effects = ()
-) -> Wrap:
-    """A method that cannot suspend. refused: its effects when it raises; data: its access to a queue's contents.
-
-    blocks: instead of `done` where it answers True to `Queue.get` or `put`, which then waits.
-    """
-
-    def wrap(original: Any) -> Any:
-        @functools.wraps(original)
-        def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if not watch.active:
-                return original(self, *args, **kwargs)
-            try:
-                result = original(self, *args, **kwargs)
-            except BaseException:
-                watch.touch(self, refused or done)
-                if data is not None:
-                    watch.touch_items(self, "read")
-                raise
-            waits = result is True and blocks and sys._getframe(1).f_code.co_filename == _QUEUES
-            watch.touch(self, blocks if waits else done)
-            # The checks inside Queue.get and Queue.put are repeated after every wake-up: they decide nothing.
-            if data is not None and (data != "read" or sys._getframe(1).f_code.co_filename != _QUEUES):
-                watch.touch_items(self, data)
-            return result
-
-        return method
-
-    return wrap
-
-
-def _release(watch: PrimitiveWatch) -> Wrap:
-    def wrap(original: Any) -> Any:
-        @functools.wraps(original)
-        def release(self: Any) -> None:
-            if not watch.active:
-                original(self)
-                return
-            try:
-                original(self)
-            except BaseException:
-                watch.touch(self, _NOT_RELEASED)
-                raise
-            watch.released(self)
-            watch.touch(self, _RELEASE)
-
-        return release
-
-    return wrap
-
-
-def _acquire(watch: PrimitiveWatch) -> Wrap:
-    def wrap(original: Any) -> Any:
-        @functools.wraps(original)
-        async def acquire(self: Any) -> Any:
-            if not watch.active:
-                return await original(self)
-            wait = watch.begin_acquire(self)
-            try:
-                result = await original(self)
-            except BaseException:
-                watch.end(wait, _GIVEN_UP)
-                raise
-            watch.acquired(wait)
-            return result
-
-        return acquire
-
-    return wrap
-
-
-def _parking(
-    watch: PrimitiveWatch, operation: str, before: Effects | Callable[[Any], Effects], after: Effects = ()
-) -> Wrap:
-    """A coroutine method without arguments that may suspend."""
-
-    def wrap(original: Any) -> Any:
-        @functools.wraps(original)
-        async def method(self: Any) -> Any:
-            if not watch.active:
-                return await original(self)
-            wait = watch.begin(self, operation, before(self) if callable(before) else before)
-            try:
-                return await original(self)
-            finally:
-                watch.end(wait, after)
-
-        return method
-
-    return wrap
-
-
-_SET: Effects = (("flag", "read"),)
-_UNSET: Effects = (("flag", "blocked"), ("clear", "read"))
-
-
-def _clear(watch: PrimitiveWatch) -> Wrap:
-    def wrap(original: Any) -> Any:
-        @functools.wraps(original)
-        def clear(self: Any) -> None:
-            if watch.active:
-                watch.touch(self, (("flag", "write" if self._value else "read"), ("clear", "write")))
-            original(self)
-
-        return clear
-
-    return wrap
-
-
-def _wait(watch: PrimitiveWatch) -> Wrap:
-    """`asyncio.wait` looks at every future when it goes on, and no longer listens to them however it ends."""
-
-    def wrap(original: Any) -> Any:
-        @functools.wraps(original)
-        async def wait(fs: Any, **options: Any) -> Any:
-            if not watch.active:
-                return await original(fs, **options)
-            known = tuple(fs) if isinstance(fs, Collection) else ()
-            try:
-                return await original(fs, **options)
-            finally:
-                for future in known:
-                    watch.looked_at(future)
-
-        return wait
-
-    return wrap
-
-
-def _wait_for(watch: PrimitiveWatch) -> Wrap:
-    """Before 3.12 `wait_for` made a task of its own and looked at it when it went on."""
-
-    def wrap(original: Any) -> Any:
-        @functools.wraps(original)
-        async def wait_for(fut: Any, timeout: float | None) -> Any:
-            if not watch.active or timeout is None or events._get_running_loop() is None:
-                return await original(fut, timeout)
-            future = asyncio.ensure_future(fut)
-            try:
-                return await original(future, timeout)
-            finally:
-                watch.looked_at(future)
-
-        return wait_for
-
-    return wrap
-
-
-def _cancels(watch: PrimitiveWatch, whom: Callable[[Any], Iterable[Any]]) -> Wrap:
-    """A method or function of asyncio's that cancels futures. whom: from its first argument."""
-
-    def wrap(original: Any) -> Any:
-        @functools.wraps(original)
-        def cancel(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if watch.active and watch.recorder is not None:
-                for future in whom(self):
-                    note_cancel(watch.recorder, future)
-            return original(self, *args, **kwargs)
-
-        return cancel
-
-    return wrap
-
-
-def _put(watch: PrimitiveWatch) -> Wrap:
-    def wrap(original: Any) -> Any:
-        @functools.wraps(original)
-        async def put(self: Any, item: Any) -> Any:
-            if not watch.active:
-                return await original(self, item)
-            wait = watch.begin(self, "put", (("putters", "update"),))
-            try:
-                return await original(self, item)
-            finally:
-                watch.end(wait, (("putters", "update"),))
-
-        return put
-
-    return wrap
-
-
-def _property(watch: PrimitiveWatch, effects: Effects) -> Wrap:
-    return lambda original: property(_instant(watch, effects)(original.fget))
-
-
-def _wrappers(watch: PrimitiveWatch) -> Iterator[tuple[Any, str, Wrap]]:
-    free: Effects = (("free", "read"),)
-    yield locks.Lock, "__init__", _constructor(watch)
-    yield locks.Lock, "locked", _instant(watch, free)
-    yield locks.Semaphore, "__init__", _constructor(watch)
-    yield locks.Semaphore, "locked", _instant(watch, (*free, ("queue", "read")))
-    yield locks.BoundedSemaphore, "release", _instant(watch, free)
-    for lock in (locks.Lock, locks.Semaphore):
-        yield lock, "acquire", _acquire(watch)
-        yield lock, "release", _release(watch)
-    yield locks.Event, "__init__", _constructor(watch)
-    yield locks.Event, "wait", _parking(watch, "wait", lambda event: _SET if event._value else _UNSET)
-    yield locks.Event, "is_set", _instant(watch, _SET)
-    yield locks.Event, "set", _instant(watch, (("flag", "write"),))
-    yield locks.Event, "clear", _clear(watch)
-    waiters: Effects = (("waiters", "update"),)
-    yield locks.Condition, "__init__", _constructor(watch, ("_lock", "lock.", False))
-    yield locks.Condition, "wait", _parking(watch, "wait", waiters, waiters)
-    yield locks.Condition, "notify", _instant(watch, waiters)
-    count: Effects = (("count", "update"),)
-    yield locks.Barrier, "__init__", _constructor(watch, ("_cond", "cond.", True))
-    for name in ("wait", "reset", "abort"):
-        yield locks.Barrier, name, _parking(watch, name, count, count)
-    for name in ("n_waiting", "broken"):
-        yield locks.Barrier, name, _property(watch, (("count", "read"),))
-    yield tasks, "wait", _wait(watch)
-    yield asyncio, "wait", lambda _: tasks.wait
-    if sys.version_info < (3, 12):
-        yield tasks, "wait_for", _wait_for(watch)
-        yield asyncio, "wait_for", lambda _: tasks.wait_for
-    yield tasks._GatheringFuture, "cancel", _cancels(watch, lambda gathering: gathering._children)  # type: ignore[attr-defined]
-    yield tasks, "_cancel_and_wait", _cancels(watch, lambda future: (future,))
-    yield taskgroups.TaskGroup, "_abort", _cancels(watch, lambda group: group._tasks)
-    yield timeouts.Timeout, "_on_timeout", _cancels(watch, lambda timeout: (timeout._task,))
-    yield from _queue_wrappers(watch)
-
-
-def _queue_wrappers(watch: PrimitiveWatch) -> Iterator[tuple[type, str, Wrap]]:
-    getters: Effects = (("getters", "update"),)
-    items: Effects = (("items", "read"),)
-    taken: Effects = (("items", "update"),)
-    unfinished: Effects = (("unfinished", "update"),)
-    yield queues.Queue, "__init__", _constructor(watch, ("_finished", "", True))
-    yield queues.Queue, "get", _parking(watch, "get", getters, getters)
-    yield queues.Queue, "put", _put(watch)
-    yield (
-        queues.Queue,
-        "join",
-        _parking(watch, "join", lambda queue: (("unfinished", "blocked" if queue._unfinished_tasks else "read"),)),
-    )
-    yield queues.Queue, "task_done", _instant(watch, unfinished)
-    for name in ("qsize", "empty", "full"):
-        yield queues.Queue, name, _instant(watch, items, data="read", blocks=(("items", "blocked"),))
-    yield queues.Queue, "get_nowait", _instant(watch, taken, items, data="update")
-    yield queues.Queue, "put_nowait", _instant(watch, taken + unfinished, items, data="update")
-    if hasattr(queues.Queue, "shutdown"):  # 3.13
-        everything = (*taken, *unfinished, *getters, ("putters", "update"))
-        yield queues.Queue, "shutdown", _instant(watch, everything, data="update")
 
 
 watch = PrimitiveWatch()

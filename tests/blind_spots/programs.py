@@ -4,8 +4,6 @@ The second task starts late, so that in stock order the first is done by then: a
 accesses meets the failing order only if the construct's own accesses (the lines marked `# here`) are recorded.
 """
 
-
-
 from __future__ import annotations
 
 import textwrap

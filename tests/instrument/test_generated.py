@@ -1,7 +1,5 @@
 """Generated programs: instrumented and plain version do the same, whatever the program is."""
 
-
-
 from __future__ import annotations
 
 import re
