@@ -16,7 +16,7 @@ RACY = {
     "bank_transfer": ("Deadlock", 0.35, 0.99),
     "chat_room": ("RuntimeError", 0.25, 0.97),
     "device_link": ("Deadlock", 0.15, 0.90),
-    "download_slots": ("Deadlock", 0.10, 0.85),
+    "download_slots": ("Deadlock", 0.10, 0.98),
     "job_queue": ("IndexError", 0.40, 0.99),
     "lazy_client": ("AssertionError", 0.35, 0.99),
     "request_context": ("AssertionError", 0.30, 0.98),
