@@ -3,14 +3,19 @@
 A thread that works for the loop (`aiosqlite`, a pool's worker, the subject's own) ends its work at a moment that the
 schedule does not choose. The loop therefore looks at its threads at each round boundary and goes on when none of them
 *runs* any more: then what has been handed in depends on the program and not on the machine, and only its delivery is a
-choice. Four states, by what the kernel says of the thread (Linux, `/proc/self/task/<tid>/syscall` and `schedstat`, see
-proc(5)):
+choice. Four states, by what the kernel says of the thread (Linux, `syscall`, `schedstat` and `stat` in
+`/proc/self/task/<tid>`, see proc(5)):
 
   PARKED    in `futex` without a timeout: a lock, an empty queue. Only another thread can end that.
   SLEEPING  in `nanosleep`: it goes on by itself.
   BLOCKED   in another system call (a pipe, a socket, a wait with a timeout) and has used no processor time since the
             last look. CPython takes the interpreter lock with a timed futex, so the first look at one tells nothing.
   RUNNING   anything else.
+
+Two looks that mislead. A thread that was woken, but whose processor has not taken note of it yet (TASK_WAKING: a
+millisecond or more on a virtual machine), is shown in the system call that it is about to leave; `stat` shows it as
+runnable. And of several threads, one that was seen at rest may have been woken since, by one that was seen after it:
+they are at rest when a second look at all of them finds no processor time used since the first.
 
 Where the kernel does not say (other systems), a thread is BLOCKED when its Python frame has not moved between looks.
 While the watch on locks is installed, a wait without a limit is a timed one to the kernel (`subject.thread_locks`):
@@ -37,7 +42,7 @@ _FUTEX, _SLEEPS = {
     "x86_64": (202, frozenset({35, 230})),
     "aarch64": (98, frozenset({101, 115})),
 }.get(platform.machine() if sys.platform == "linux" else "", (-1, frozenset()))
-_READABLE = _FUTEX >= 0 and os.access("/proc/self/syscall", os.R_OK) and os.access("/proc/self/schedstat", os.R_OK)
+_READABLE = _FUTEX >= 0 and all(os.access(f"/proc/self/{name}", os.R_OK) for name in ("syscall", "schedstat", "stat"))
 _STILL_LOOKS = 3  # of a frame that does not move, where the kernel does not say more
 
 started: list[threading.Thread] = []
@@ -91,11 +96,12 @@ def alive() -> list[threading.Thread]:
 class _Watched:
     """One thread: its open files in /proc, and what the last look showed."""
 
-    __slots__ = ("files", "last", "still")
+    __slots__ = ("files", "last", "still", "used")
 
     def __init__(self, thread: threading.Thread) -> None:
         self.files = _open(thread.native_id) if _READABLE and thread.native_id is not None else ()
         self.last: Any = None
+        self.used: Any = None  # processor time, in the kernel's words
         self.still = 0
 
     def close(self) -> None:
@@ -108,7 +114,7 @@ def _open(native_id: int) -> tuple[int, ...]:
     with real_io.pause():
         opened: list[int] = []
         try:
-            for name in ("syscall", "schedstat"):
+            for name in ("syscall", "schedstat", "stat"):
                 opened.append(os.open(f"/proc/self/task/{native_id}/{name}", os.O_RDONLY | os.O_CLOEXEC))
         except OSError:  # it has ended already
             for file in opened:
@@ -132,10 +138,17 @@ class Looks:
 
     def busiest(self, threads: Iterable[threading.Thread]) -> State:
         """The state of the one that is farthest from rest; PARKED when there is none."""
-        found = State.PARKED
-        for thread in threads:
-            found = max(found, self.state(thread))
+        threads = tuple(threads)
+        found = max(map(self.state, threads), default=State.PARKED)
+        if found is not State.RUNNING and len(threads) > 1:
+            before = self._used(threads)
+            found = max(map(self.state, threads))
+            if before != self._used(threads):
+                return State.RUNNING
         return found
+
+    def _used(self, threads: Iterable[threading.Thread]) -> list[Any]:
+        return [watched.used for thread in threads if (watched := self._watched.get(thread)) is not None]
 
     def state(self, thread: threading.Thread) -> State:
         """What one thread does now; PARKED when it has ended."""
@@ -157,10 +170,11 @@ class Looks:
 def _kernel_says(watched: _Watched) -> State:
     try:
         call = os.pread(watched.files[0], 200, 0).split()
-        used = os.pread(watched.files[1], 200, 0).split()[:1]
+        used = watched.used = os.pread(watched.files[1], 200, 0).split()[:1]
+        asleep = len(call) >= 6 and _letter(os.pread(watched.files[2], 200, 0)) in b"SD"
     except OSError:  # ended in between
         return State.RUNNING
-    if len(call) < 6:  # "running", or a state without a system call
+    if not asleep:
         watched.last = None
         return State.RUNNING
     number = int(call[0])
@@ -170,6 +184,11 @@ def _kernel_says(watched: _Watched) -> State:
         return State.SLEEPING
     last, watched.last = watched.last, (call, used)
     return State.BLOCKED if last == watched.last else State.RUNNING
+
+
+def _letter(stat: bytes) -> bytes:
+    """The state in a line of `stat`: it follows the name of the program, which is in parentheses and may hold any."""
+    return stat[stat.rfind(b")") + 2 :][:1]
 
 
 def _frame_says(watched: _Watched, identity: int | None) -> State:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import sqlite3
 import threading
 import time
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 
 from chaossloth.evidence import Label
 from chaossloth.explore.strategy import Deviate, StockOrder
+from chaossloth.loop import quiescence
 from chaossloth.loop.quiescence import Looks, State
 from tests.engine.support import executor_of, executor_of_source, failing
 from tests.real_io.support import LABELS, descriptors, fails, passes
@@ -400,3 +403,50 @@ def test_what_a_thread_hands_in_right_after_a_look_is_not_lost(look: int, monkey
     go.set()
     assert outcome.ok, outcome
     assert looks[0] >= look
+
+
+@pytest.mark.skipif(not Looks.precise, reason="the kernel does not say what a thread does")
+@pytest.mark.parametrize(("letter", "timeout", "expected"), [("S", "0x0", 0), ("R", "0x0", 3), ("S", "0x7f00", 1)])
+def test_a_thread_that_was_woken_is_not_at_rest(letter: str, timeout: str, expected: int, tmp_path: Path) -> None:
+    """A woken thread is shown in its old system call until its processor takes note; only its letter tells.
+
+    The files stand for those of /proc: the moment between can last a millisecond, but cannot be brought about.
+    """
+    texts = {
+        "syscall": f"{quiescence._FUTEX} 0x7f00 0x189 0x0 {timeout} 0x0 0x0 0x7ffd 0x7f01\n",
+        "schedstat": "224840 1156 12\n",
+        "stat": f"17 (a (strange) S name) {letter} 1 17 17 0 -1\n",
+    }
+    thread = threading.Thread(target=threading.Event().wait, daemon=True)
+    thread.start()
+    looks = Looks()
+    looks.state(thread)
+    watched = looks._watched[thread]
+    watched.close()
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    watched.files = tuple(os.open(tmp_path / name, os.O_RDONLY) for name in texts)
+    seen = [looks.state(thread) for _ in range(2)]
+    looks.close()
+    assert seen[-1] == expected
+
+
+def test_threads_that_work_between_two_looks_are_not_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one seen last woke the one seen first: each look alone shows rest. The states stand for what /proc says."""
+    looks, used = Looks(), iter(range(100))
+    threads = [threading.Thread(), threading.Thread()]
+    working = True
+
+    class Watched:
+        @property
+        def used(self) -> int:
+            return next(used) if working else -1
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(looks, "state", lambda _: State.PARKED)
+    monkeypatch.setattr(looks, "_watched", {thread: Watched() for thread in threads})
+    assert looks.busiest(threads) is State.RUNNING
+    working = False
+    assert looks.busiest(threads) is State.PARKED
