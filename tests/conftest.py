@@ -27,9 +27,9 @@ _PATIENCE_S = 10.0
 
 
 def pytest_unconfigure() -> None:
-    """A test that fails may leave a thread behind that waits for ever; the interpreter would wait for it, and say nothing.
+    """A test that fails may leave a thread that waits for ever; the interpreter would wait for it and say nothing.
 
-    Named, and the run ends as failed.
+    Such threads are named, and the run ends as failed.
     """
     left = [t for t in threading.enumerate() if t is not threading.main_thread() and not t.daemon]
     for thread in left:
