@@ -54,6 +54,7 @@ ALLOWED: Mapping[str, tuple[str, ...]] = {
     "blocked-loop": (),
     "livelock": _ATOMICITY,
     "leak": _ATOMICITY,
+    "test-expectation": (),
     "unclassified": _ATOMICITY,
 }
 

@@ -43,6 +43,7 @@ PATTERNS = (
     "order-violation",
     "livelock",
     "leak",
+    "test-expectation",
     "unclassified",
 )
 _CHANGED = re.compile(r"(changed size|changed|mutated) during iteration")
@@ -209,7 +210,35 @@ def _from_the_run(trace: Trace, lines: Lines) -> tuple[str, str]:
         return "atomicity-violation", cut
     if trace.outcome.failure in ("livelock", "leak"):
         return trace.outcome.failure, f"{trace.outcome.message}. {alone}."
+    if expected := _expected_order(trace):
+        return "test-expectation", expected
     return "unclassified", f"{alone}."
+
+
+def _expected_order(trace: Trace) -> str | None:
+    """The main task's own assertion failed, and nothing that one task changes is seen by another: what it asserts is
+    the order in which the other tasks ended, which nothing orders (such tests are the "unordered collections" and
+    "concurrency" flakes of Luo, Hariri, Eloussi, Marinov, "An empirical analysis of flaky tests", FSE 2014)."""
+    outcome = trace.outcome
+    where = outcome.where
+    if outcome.failure != "assertion" or where is None or not trace.steps:
+        return None
+    main = trace.steps[0]
+    others = dict.fromkeys(s.task for s in trace.steps if s.proc != main.proc and s.suspended_at is not None)
+    if len(others) < 2 or where.function.rpartition("<locals>.")[2] != main.task:
+        return None
+    callbacks = {s.proc for s in trace.steps if s.cause == "callback"}
+    primitives = {a.name for s in trace.steps for a in s.accesses if a.sync}  # `as_completed` has a queue of its own
+    for touches in by_location(trace):
+        procs = {t.proc for t in touches if not (t.proc in callbacks and t.name in primitives)}
+        if len(procs) > 1 and any(t.writes for t in touches):
+            return None
+    named = " and ".join(others) if len(others) < 4 else f"{len(others)} tasks"
+    return (
+        f"{os.path.basename(where.file)}:{where.line} ({where.function}) asserts what the order decides in which "
+        f"{named} end. Nothing in the program orders them, and no state that one task changes is seen by another: "
+        "the test's own expectation is what fails."
+    )
 
 
 def _missing(found: Sequence[Touch], trace: Trace, lines: Lines) -> tuple[str, str]:
