@@ -221,6 +221,8 @@ class ControlledLoop(DeliveringLoop):
             recorder.begin_step(proc.number, proc.steps)
             if type(handle.callback) in FOREIGN_CALLBACKS:
                 before_callback(handle.callback, handle.args)
+            if cause == "timer" and (args := handle.args) and (number := recorder.names.ids.get(id(args[0]))):
+                recorder.put((number, "done", WRITE | SYNC, NO_SITE))  # unless it was cancelled before
         if recording and cause == "callback" and is_internal(handle.callback):
             self._call_internal(handle)
         else:

@@ -74,6 +74,8 @@ class Joins:
     def _task_group(self, group: Any, child: Any, steps: tuple[int, ...]) -> tuple[list[int], int]:
         number = self._number(("task group", self._name(group._parent_task)), group)
         recorder.put((number, "children", (WRITE if _failed(child) else COMMUTES) | SYNC, NO_SITE))
+        parent = recorder.names.number(("waiter", self._name(group._parent_task)))
+        recorder.put((parent, "children", COMMUTES | SYNC, NO_SITE))  # the last one competes with a cancellation
         return self._member(number, steps), number
 
     def _member(self, number: int, steps: tuple[int, ...]) -> list[int]:

@@ -21,6 +21,7 @@ from typing import Any
 from chaossloth.loop.identity import Identity
 from chaossloth.loop.joins import Joins
 from chaossloth.loop.run import Handle, Model, Proc, Run, for_people
+from chaossloth.subject.record import recorder
 
 __all__ = ["SchedulingLoop", "callback_name", "is_internal"]
 
@@ -293,6 +294,8 @@ class SchedulingLoop(asyncio.AbstractEventLoop):
                 if other.lasts <= lasts and not other._cancelled and self._created_earlier(other.creator, run.index)
             )
         heapq.heappush(self._timers, handle)
+        if run.recording and (args := handle.args) and isinstance(args[0], asyncio.Future):
+            recorder.names.due(args[0], handle.proc.key)
         return handle
 
     def _created_earlier(self, step: int, index: int) -> bool:

@@ -169,6 +169,11 @@ class Names:
         """The identity of a future or task; 0 for one that the subject has not met."""
         return self.ids.get(id(o)) or (self.seen(o) if isinstance(o, asyncio.Task) else 0)
 
+    def due(self, future: asyncio.Future[Any], key: str) -> None:
+        """Name the future that the timer `key` will set, so that it is the same whoever meets it first."""
+        if id(future) not in self.ids:
+            self._enter(future, self.number(("due", key)))
+
     def fix(self, o: Any, identity: Identity) -> None:
         """Give `o`, which exists before any run, its identity for all runs (a mutable default of a parameter)."""
         self._fixed.pop(self._fixed_at.pop(identity, 0), None)
