@@ -215,7 +215,7 @@ SWALLOWS = """
 import asyncio
 
 async def stubborn():
-    while True:
+    for _ in range(100_000):  # not for ever: at exit, when `asyncio` is gone already, nothing would end it
         try:
             await asyncio.sleep(1)
         except {what}:
