@@ -34,6 +34,7 @@ from chaossloth.loop.quiet import QuietSelector
 from chaossloth.loop.stock import Actor, Program, StockRun
 from chaossloth.loop.virtual import real_monotonic, real_sleep, sources
 from chaossloth.natural import judge_run
+from chaossloth.plural import count
 
 __all__ = ["Rehearsal", "StockPlan", "force", "force_outcomes"]
 
@@ -150,23 +151,19 @@ def _how(plan: StockPlan, gap_s: float, shortened: bool) -> str:
     timers = sum(n > 0 and (task, n) not in added for group in plan.timers for task, n in group)
     parts = []
     if timers:
-        groups = _count(len(plan.timers), "group")
-        parts.append(f"{_count(timers, 'timer')} delivered in {groups}, {gap_s * 1e3:g} ms apart")
+        groups = count(len(plan.timers), "group")
+        parts.append(f"{count(timers, 'timer')} delivered in {groups}, {gap_s * 1e3:g} ms apart")
     if plan.yields:
-        parts.append(f"{_count(len(plan.yields), 'sleep(0)')} extended")
+        parts.append(f"{count(len(plan.yields), 'sleep(0)')} extended")
     if plan.stalls:
-        parts.append(f"{_count(len(plan.stalls), 'step')} stalled")
+        parts.append(f"{count(len(plan.stalls), 'step')} stalled")
     if plan.cancels:
-        parts.append(f"{_count(len(plan.cancels), 'task')} cancelled at the same suspension")
+        parts.append(f"{count(len(plan.cancels), 'task')} cancelled at the same suspension")
     if plan.seed is not None:
         parts.append(f"draws of seed {plan.seed}")
     if shortened:
         parts.append("long sleeps shortened: the order is shown, not the durations")
     return "; ".join(parts) or "nothing delayed"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "s")
 
 
 def _run(

@@ -30,6 +30,7 @@ from chaossloth.evidence import Label
 from chaossloth.explore.execute import Execution, Executor
 from chaossloth.explore.search import Limits, Search, SearchResult
 from chaossloth.loop.cancelling import LATER, TIMEOUTS, Cancel, Victims
+from chaossloth.plural import count
 
 __all__ = ["Sweep", "SweepResult", "fields", "words"]
 
@@ -186,17 +187,13 @@ def words(result: SweepResult, chosen: str, shown: int = 6) -> str:
     """The bound for the verdict: which victims, how many places, how many cancellations at once."""
     names = ", ".join(result.tasks[:shown]) + (f" and {len(result.tasks) - shown} more" if result.tasks[shown:] else "")
     once = "one" if not result.doubles else "one or two"
-    text = f"{once} per execution, at {_count(result.suspensions, 'suspension')} of {_count(len(result.tasks), 'task')}"
+    text = f"{once} per execution, at {count(result.suspensions, 'suspension')} of {count(len(result.tasks), 'task')}"
     text += f" ({chosen}: {names or 'none'})"
     if result.timeouts:
-        text += f", {_count(result.timeouts, 'timeout placement')}"
+        text += f", {count(result.timeouts, 'timeout placement')}"
     if result.doubles:
-        text += f", {_count(result.doubles, 'second cancel')}"
+        text += f", {count(result.doubles, 'second cancel')}"
     return text
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def fields(result: SweepResult) -> dict[str, Any]:

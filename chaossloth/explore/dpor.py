@@ -186,23 +186,23 @@ class _Path:
                 }
             if self._sequence and self._sequence[0] == step.proc.key and (frame is None or frame.index != index):
                 self._sequence = self._sequence[1:]  # it ran where there was no choice
-            if not self.unfair and run.judging and _passed_over(order, run, index) > self._reduction.bound:
+            if not self.unfair and run.judging and _is_unfair(order, run, index, self._reduction.bound):
                 self.unfair = True
                 raise LoopStopped("pruned", "a ready handle would be passed over too often")
 
 
-def _passed_over(order: HappensBefore, run: Run, index: int) -> int:
-    """How many steps of younger handles come before step `index` in every equivalent order."""
+def _is_unfair(order: HappensBefore, run: Run, index: int, bound: int) -> bool:
+    """Whether more than `bound` steps of younger handles come before step `index` in every equivalent order."""
     creator = run.links[index][0]
     between = order.past[index] >> (creator + 1)
-    if creator < 0 or between.bit_count() <= 8:
-        return 0
+    if creator < 0 or between.bit_count() <= bound:
+        return False
     count = 0
     for step in range(creator + 1, index):
         if order.past[index] >> step & 1:
             made_by = run.links[step][0]
             count += made_by > creator and bool(order.past[made_by] >> creator & 1)
-    return count
+    return count > bound
 
 
 def _fire_first(frame: _Frame, killed: Handle, late: float) -> None:

@@ -52,8 +52,6 @@ from chaossloth.subject.recorder import BLOCKED, COMMUTES, NO_SITE, READ, SYNC, 
 
 __all__ = ["ControlledLoop"]
 
-_CALLED = ("callback", "timer", "external")  # causes of handles whose callback is no step of a task
-
 
 _ROOTS = frozenset({"timer", "external", "late yield"})  # causes that follow from a delivery, not from a step
 _NOBODY: list[int] = []

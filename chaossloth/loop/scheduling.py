@@ -117,7 +117,6 @@ class SchedulingLoop(asyncio.AbstractEventLoop):
         self._by_task: dict[int, Proc] = {}
         self._new: Proc | None = None
         self._seq = 0
-        self._in_flight = 0
         self._busy_rounds = 0
         self._stopping = False
         self._running = False

@@ -124,12 +124,10 @@ class ThreadingLoop(SchedulingLoop):
 
     def left_in_flight(self) -> None:
         """A body waits for something: the loop goes on without it."""
-        self._in_flight += 1
         self.run.real_io.add("threads that wait for the loop")
 
     def body_ended(self, body: Body) -> None:
         self._bodies.remove(body)
-        self._in_flight -= body.in_flight
         self._begin_bodies(body.executor)
         if self._awaiting_bodies is not None and not self._awaiting_bodies.done():
             self._awaiting_bodies.set_result(None)

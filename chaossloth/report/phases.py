@@ -11,9 +11,10 @@ import re
 from collections.abc import Callable
 
 from chaossloth.evidence import Finding, Forced, Investigation, Repair, Target
+from chaossloth.plural import count
 from chaossloth.report.trace import Sources, interleavings, stale_writes
 from chaossloth.report.waiting import deadlock_words, edge_words, liveness_lines, starvation_lines
-from chaossloth.report.words import bounds_words, count, duration, place, shortened, shown_path, skipped, verdict_words
+from chaossloth.report.words import bounds_words, duration, place, shortened, shown_path, skipped, verdict_words
 
 __all__ = ["attempted", "bodies", "describe_target", "failure_words", "finding_words", "header", "is_replay"]
 

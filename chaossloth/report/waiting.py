@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from chaossloth.evidence import DeadlockReport, Investigation, LockOrderEdge, StarvationEntry, WaitEdge
-from chaossloth.report.words import count, place, shown_path, skipped
+from chaossloth.plural import count
+from chaossloth.report.words import place, shown_path, skipped
 
 __all__ = ["deadlock_words", "edge_words", "liveness_lines", "starvation_lines"]
 

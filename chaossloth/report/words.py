@@ -1,4 +1,4 @@
-"""Small words and figures that every part of a report shares: counts, durations, places, verdicts and their bounds."""
+"""Small words and figures that every part of a report shares: durations, places, verdicts and their bounds."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterable
 
 from chaossloth.evidence import Bounds, Frame, Investigation, Verdict
+from chaossloth.plural import count
 
 __all__ = [
     "bounds_words",
-    "count",
     "duration",
     "executed_words",
     "joined",
@@ -44,10 +44,6 @@ def skipped(inv: Investigation, reason: str) -> str:
     if inv.interrupted:
         return f"not attempted: interrupted ({reason})"
     return f"not attempted: {reason}"
-
-
-def count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def place(frame: Frame | None) -> str:

@@ -40,6 +40,7 @@ LEVELS = {
     "chaossloth.demo": 1,
     "chaossloth.evidence": 1,
     "chaossloth.errors": 0,
+    "chaossloth.plural": 0,
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
