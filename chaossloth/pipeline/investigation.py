@@ -154,7 +154,7 @@ class _Investigator(Context):
             share = _SEARCH_SHARE / 2 if self.options.cancel else _SEARCH_SHARE
             for position, label in enumerate(self.labels):
                 seconds = self._left(share / (len(self.labels) - position))
-                figures = self._search(label, _EXECUTIONS[label], seconds)
+                figures = self._search(label, self._executions(label), seconds)
                 if "outcome" in figures:
                     self._reproduced(figures, self._minimised())
                     break
@@ -175,7 +175,7 @@ class _Investigator(Context):
                 return
 
     def _swept(self, label: Label, seconds: float) -> dict[str, Any]:
-        executions = _EXECUTIONS[label] * _SWEEP_FACTOR
+        executions = self.options.executions or _EXECUTIONS[label] * _SWEEP_FACTOR
 
         def progress(p: Mapping[str, Any]) -> None:
             self.observer.progress(f"{label}, cancelling: {p['executions']} executions", p["executions"], executions)
@@ -195,6 +195,9 @@ class _Investigator(Context):
             named = f"no task matches --victims {self.options.victims}" if self.options.victims else "no task to cancel"
             self._note(f"{named}: nothing was cancelled")
         return figures
+
+    def _executions(self, label: Label) -> int:
+        return self.options.executions or _EXECUTIONS[label]
 
     def _search(self, label: Label, executions: int, seconds: float) -> dict[str, Any]:
         def progress(p: Mapping[str, Any]) -> None:
@@ -228,7 +231,11 @@ class _Investigator(Context):
         if self.unrepeatable:
             figures[-1] = {**figures[-1], "repeatable": False}
         finished = all(label in self.figures for label in self.labels)
-        self._add(verdict=verdicts.of_search(figures, self._calls(), self.result.natural, finished))
+        verdict = verdicts.of_search(figures, self._calls(), self.result.natural, finished)
+        if self.options.replay is None:  # a replay searches nothing that could be limited
+            bounds = dataclasses.replace(verdict.bounds, executions=self.options.executions)
+            verdict = dataclasses.replace(verdict, bounds=bounds)
+        self._add(verdict=verdict)
 
     def _calls(self) -> int | None:
         return self.result.target.calls if self.result.target.cls is not None else None

@@ -34,6 +34,7 @@ args = "(1,)"
 setup = "conftest:make"
 runs = 0
 budget = 60
+executions = 40
 seed = 7
 include = ["anyio"]
 json = "out.json"
@@ -52,6 +53,7 @@ step-limit = 0.5
         "setup": "conftest:make",
         "runs": 0,
         "budget_s": 60.0,
+        "executions": 40,
         "seed": 7,
         "include": ("anyio",),
         "json_path": str(tmp_path / "out.json"),
@@ -83,6 +85,7 @@ def test_nearest_file_counts_and_ends_the_search(tmp_path: Path) -> None:
         ("calls = 0", "key 'calls' of [tool.chaossloth] in {file} must be a whole number from 1 to 26, not 0"),
         ("calls = true", "must be a whole number from 1 to 26, not True"),
         ("calls = '2'", "must be a whole number from 1 to 26, not '2'"),
+        ("executions = 0", "key 'executions' of [tool.chaossloth] in {file} must be a whole number, 1 or more, not 0"),
         ("budget = nan", "must be a number of seconds above 0, not nan"),
         ("budget = -1", "must be a number of seconds above 0, not -1"),
         ("repair = 'no'", "must be true or false, not 'no'"),
