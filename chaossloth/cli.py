@@ -172,6 +172,14 @@ def _option(*names: str, heading: str, **settings: Any) -> Callable[[Any], Any]:
     "[default: 300 stock, 300 latency, 1500 reorder; four times as many for a sweep]",
 )
 @_option(
+    "--all",
+    "all_failures",
+    heading=_SEARCH,
+    is_flag=True,
+    help="Go on after the first failure: all distinct failures (by critical pair), at most 20. "
+    "Repairs are searched for the first.",
+)
+@_option(
     "--seed", heading=_SEARCH, type=click.IntRange(0), metavar="N", help="Seed of every random choice.  [default: 0]"
 )
 @_option(

@@ -41,6 +41,7 @@ class Options:
     verbosity:    -1 (-q), 0, 1 (-v), 2 (-vv).
     needs:        how far the search may go: stock, then latency, then reorder.
     cancel:       sweep over cancellations once nothing fails without one.
+    all_failures: the search goes on after the first failure (pyproject key and option: all).
     victims:      pattern (fnmatch) of the tasks to cancel; None: the calls under test, or the main task's own tasks.
     double_cancel: cancel a victim a second time while it cleans up after the first.
     step_limit_s: wall-clock seconds that one step (suspension to suspension) of the subject may take.
@@ -56,6 +57,7 @@ class Options:
     runs: int = 25
     budget_s: float = 20.0
     executions: int | None = None
+    all_failures: bool = False
     seed: int = 0
     include: tuple[str, ...] = ()
     cancel: bool = False
@@ -132,6 +134,7 @@ _KEYS: dict[str, _Key] = {
     "setup": _Key("setup", 'a string "module:function"', _text),
     "runs": _Key("runs", "a whole number, 0 or more", _whole(0)),
     "budget": _Key("budget_s", "a number of seconds above 0", _seconds),
+    "all": _Key("all_failures", "true or false", _flag),
     "executions": _Key("executions", "a whole number, 1 or more", _whole(1)),
     "seed": _Key("seed", "a whole number, 0 or more", _whole(0)),
     "include": _Key("include", _STRINGS, _texts),
@@ -329,6 +332,7 @@ _FLAGS = {
     "--runs": "runs",
     "--budget": "budget_s",
     "--executions": "executions",
+    "--all": "all_failures",
     "--seed": "seed",
     "--include": "include",
     "--needs": "needs",

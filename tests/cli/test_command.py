@@ -63,7 +63,7 @@ def test_every_option_arrives(pipeline: Pipeline, run: Run) -> None:
     subject = ["a.py", "--cls", "A", "--method", "m", "--method", "n", "--calls", "3", "--args", "(1,)"]
     search = ["--setup", "mod:f", "--runs", "0", "--budget", "1.5", "--seed", "0", "--needs", "latency"]
     limits = ["--include", "x", "--include", "y", "--replay", "tok", "--memory", "100", "--step-limit", "2"]
-    limits += ["--executions", "40"]
+    limits += ["--executions", "40", "--all"]
     words = [*subject, *search, *limits, "--apply", "-vv"]
     assert run(*words).exit_code == 0
     assert pipeline.options == Options(
@@ -76,6 +76,7 @@ def test_every_option_arrives(pipeline: Pipeline, run: Run) -> None:
         runs=0,
         budget_s=1.5,
         executions=40,
+        all_failures=True,
         seed=0,
         include=("x", "y"),
         replay="tok",

@@ -35,6 +35,7 @@ setup = "conftest:make"
 runs = 0
 budget = 60
 executions = 40
+all = true
 seed = 7
 include = ["anyio"]
 json = "out.json"
@@ -54,6 +55,7 @@ step-limit = 0.5
         "runs": 0,
         "budget_s": 60.0,
         "executions": 40,
+        "all_failures": True,
         "seed": 7,
         "include": ("anyio",),
         "json_path": str(tmp_path / "out.json"),
@@ -105,7 +107,7 @@ def test_wrong_table_is_named(tmp_path: Path, table: str, words: str) -> None:
 
 
 def test_unknown_key_without_relatives_lists_the_known(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="known keys: args, budget, calls"):
+    with pytest.raises(UsageError, match="known keys: all, args, budget, calls"):
         load_defaults(project(tmp_path, "zzz = 1"))
 
 
