@@ -164,6 +164,22 @@ def _option(*names: str, heading: str, **settings: Any) -> Callable[[Any], Any]:
     help="Wall-clock time for search and repair.  [default: 20]",
 )
 @_option(
+    "--executions",
+    heading=_SEARCH,
+    type=click.IntRange(1),
+    metavar="N",
+    help="Executions of the search under each label, at most; a sweep with --cancel has as many again. "
+    "[default: 300 stock, 300 latency, 1500 reorder; four times as many for a sweep]",
+)
+@_option(
+    "--all",
+    "all_failures",
+    heading=_SEARCH,
+    is_flag=True,
+    help="Go on after the first failure: all distinct failures (by critical pair), at most 20. "
+    "Repairs are searched for the first.",
+)
+@_option(
     "--seed", heading=_SEARCH, type=click.IntRange(0), metavar="N", help="Seed of every random choice.  [default: 0]"
 )
 @_option(

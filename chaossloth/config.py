@@ -36,10 +36,12 @@ class Options:
     target:       "path/to/file.py", "path/to/file.py::name", or None for the built-in demonstration.
     args:         Python literal tuples as text: none, one for all calls, or one for each call.
     budget_s:     wall-clock seconds for search and repair together.
+    executions:   of each label's search at most this many; None: the pipeline's own limits. Repair has its own.
     json_path:    None, "-" for stdout, or a path.
     verbosity:    -1 (-q), 0, 1 (-v), 2 (-vv).
     needs:        how far the search may go: stock, then latency, then reorder.
     cancel:       sweep over cancellations once nothing fails without one.
+    all_failures: the search goes on after the first failure (pyproject key and option: all).
     victims:      pattern (fnmatch) of the tasks to cancel; None: the calls under test, or the main task's own tasks.
     double_cancel: cancel a victim a second time while it cleans up after the first.
     step_limit_s: wall-clock seconds that one step (suspension to suspension) of the subject may take.
@@ -54,6 +56,8 @@ class Options:
     setup: str | None = None
     runs: int = 25
     budget_s: float = 20.0
+    executions: int | None = None
+    all_failures: bool = False
     seed: int = 0
     include: tuple[str, ...] = ()
     cancel: bool = False
@@ -130,6 +134,8 @@ _KEYS: dict[str, _Key] = {
     "setup": _Key("setup", 'a string "module:function"', _text),
     "runs": _Key("runs", "a whole number, 0 or more", _whole(0)),
     "budget": _Key("budget_s", "a number of seconds above 0", _seconds),
+    "all": _Key("all_failures", "true or false", _flag),
+    "executions": _Key("executions", "a whole number, 1 or more", _whole(1)),
     "seed": _Key("seed", "a whole number, 0 or more", _whole(0)),
     "include": _Key("include", _STRINGS, _texts),
     "json": _Key("json_path", "a string", _text),
@@ -325,6 +331,8 @@ _FLAGS = {
     "--setup": "setup",
     "--runs": "runs",
     "--budget": "budget_s",
+    "--executions": "executions",
+    "--all": "all_failures",
     "--seed": "seed",
     "--include": "include",
     "--needs": "needs",

@@ -208,6 +208,7 @@ class Bounds:
     max_steps: int = 0
     strategies: tuple[str, ...] = ()
     real_io: tuple[str, ...] = ()
+    executions: int | None = None  # limit per label that was asked for (--executions)
     run_on: str | None = None  # how long tasks left at the end were followed, where that was cut short
 
 

@@ -22,7 +22,7 @@ from chaossloth.explore.execute import Execution, Executor
 from chaossloth.explore.lateness import least_lateness
 from chaossloth.explore.minimise import minimise
 from chaossloth.explore.schedule import parse_token
-from chaossloth.explore.search import Limits, Search, SearchResult, pct_floor
+from chaossloth.explore.search import Limits, Search, SearchResult, kind_of, pct_floor
 from chaossloth.explore.strategy import Deviate
 from chaossloth.liveness import lock_order_cycles
 from chaossloth.loop import uvloops
@@ -70,6 +70,9 @@ class Session:
         self._sweep: Sweep | None = None
         self._swept: tuple[str | None, bool] | None = None  # victims, double: of the sweep that was asked for
         self._failure: Execution | None = None
+        self._kinds: dict[tuple[Any, ...], int] = {}  # of failure -> its place in `_failures`
+        self._failures: list[Execution] = []
+        self._chosen: int | None = None
         self._last_report = 0.0
 
     # ------------------------------------------------------------------ programs
@@ -146,15 +149,40 @@ class Session:
         cycles = lock_order_cycles(result.lock_order)
         return {**as_json(result), "lock_cycles": as_json(cycles)}
 
-    def search(self, label: Label, executions: int, seconds: float, seed: int) -> dict[str, Any]:
-        """Search one label until its first failure. Asked again for the same label, it goes on."""
+    def search(
+        self, label: Label, executions: int, seconds: float, seed: int, all_failures: bool = False
+    ) -> dict[str, Any]:
+        """Search one label until its first failure, or to its end. Asked again for the same label, it goes on.
+
+        all_failures: "kinds" lists [number for `choose`, executions to find, message] of each kind of failure that no
+        earlier label had, "more_kinds" counts those of which none was kept.
+        """
         executor = self._controlled()
         search = self._searches.setdefault(label, Search(executor, label, seed))
         limits = Limits(executions, perf_counter() + seconds)
-        result = search.run(limits, on_progress=self._tell_search)
+        figures: dict[str, Any] = {}
+        if all_failures:
+            result = search.run(limits, stop=lambda _: False, on_progress=self._tell_search)
+            figures = self._new_kinds(result)
+        else:
+            result = search.run(limits, on_progress=self._tell_search)
         if result.failure is not None:
             self._failure = result.failure
-        return self._figures(result) | {"repeatable": self._repeatable(executor, result)}
+        return self._figures(result) | figures | {"repeatable": self._repeatable(executor, result)}
+
+    def _new_kinds(self, result: SearchResult) -> dict[str, Any]:
+        new = []
+        for kind, (execution, executions) in result.kinds.items():
+            if kind not in self._kinds:
+                self._kinds[kind] = len(self._failures)
+                new.append([len(self._failures), executions, execution.outcome.message])
+                self._failures.append(execution)
+        return {"kinds": new, "more_kinds": len(result.more_kinds - set(self._kinds))}
+
+    def choose(self, number: int) -> dict[str, Any]:
+        """Make the failure of that number the one that `reduce`, `diagnose`, `force` and the trials are about."""
+        self._failure, self._chosen = self._failures[number], number
+        return {}
 
     def sweep(
         self, label: Label, victims: str | None, double: bool, executions: int, seconds: float, seed: int
@@ -240,8 +268,14 @@ class Session:
         """Minimise the failure that was found, then reproduce it `times` times."""
         executor, failure = self._controlled(), self._known_failure()
         with executor.cancelling(failure.schedule.cancels):
-            best, spent = minimise(executor, failure, perf_counter() + seconds)
+            until = perf_counter() + seconds
+            if self._chosen is None:
+                best, spent = minimise(executor, failure, until)
+            else:  # one of several kinds: it must not become another
+                best, spent = minimise(executor, failure, until, kind=kind_of)
         self._failure = best
+        if self._chosen is not None:
+            self._failures[self._chosen] = best
         return self._finding(executor, best, times) | {"executions": spent}
 
     def _finding(self, executor: Executor, best: Execution, times: int) -> dict[str, Any]:
@@ -372,7 +406,14 @@ class Session:
 
     def operations(self) -> dict[str, Callable[..., Any]]:
         """What the command may ask for, by name."""
-        asked: list[Callable[..., Any]] = [self.describe, self.triage, self.sample, self.search, self.reduce]
+        asked: list[Callable[..., Any]] = [
+            self.describe,
+            self.triage,
+            self.sample,
+            self.search,
+            self.choose,
+            self.reduce,
+        ]
         asked += [self.sweep, self.replay, self.diagnose, self.force]
         return {operation.__name__: operation for operation in asked}
 

@@ -12,7 +12,7 @@ or to a choice point nearby, and the first one that fails in the same way for le
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import inf
 from time import perf_counter
 
@@ -27,25 +27,32 @@ _CLIMBING = 60  # executions
 _NEARBY = (0, 1, -1, 2, -2)  # choice points from that of a deviation
 
 Deviations = tuple[tuple[int, int], ...]
+Kind = Callable[[Execution], object]
 
 
-def minimise(executor: Executor, found: Execution, deadline: float, max_executions: int = 400) -> tuple[Execution, int]:
+def _outcome(execution: Execution) -> object:
+    return execution.outcome.key()
+
+
+def minimise(
+    executor: Executor, found: Execution, deadline: float, max_executions: int = 400, kind: Kind = _outcome
+) -> tuple[Execution, int]:
     """The failing execution with the fewest deviations met, and of such the least late; how many executions that took.
 
-    deadline: perf_counter seconds at which it stops.
+    deadline: perf_counter seconds at which it stops. kind: equal for executions that fail in the same way.
     """
-    best, spent = _other_draws(executor, found, deadline)
+    best, spent = _other_draws(executor, found, deadline, kind)
     while True:
-        best, more = _fewest(executor, best, deadline, max_executions - spent)
+        best, more = _fewest(executor, best, deadline, max_executions - spent, kind)
         spent += more
         fewest = best
-        best, more = _least_late(executor, best, deadline, min(_CLIMBING, max_executions - spent))
+        best, more = _least_late(executor, best, deadline, min(_CLIMBING, max_executions - spent), kind)
         spent += more
         if best is fewest:
             return best, spent
 
 
-def _other_draws(executor: Executor, found: Execution, deadline: float) -> tuple[Execution, int]:
+def _other_draws(executor: Executor, found: Execution, deadline: float, kind: Kind) -> tuple[Execution, int]:
     if not found.draws or not found.schedule.deviations:
         return found, 0
     model = executor.model(found.schedule.label)
@@ -53,12 +60,14 @@ def _other_draws(executor: Executor, found: Execution, deadline: float) -> tuple
         if perf_counter() > deadline:
             return found, seed
         trial = executor.execute(Deviate({}), model, seed)
-        if trial.failed and trial.outcome.key() == found.outcome.key():
+        if trial.failed and kind(trial) == kind(found):
             return trial, seed + 1
     return found, _OTHER_SEEDS
 
 
-def _fewest(executor: Executor, found: Execution, deadline: float, max_executions: int) -> tuple[Execution, int]:
+def _fewest(
+    executor: Executor, found: Execution, deadline: float, max_executions: int, kind: Kind
+) -> tuple[Execution, int]:
     model = executor.model(found.schedule.label)
     best, spent = found, 0
     size = max(1, len(best.schedule.deviations) // 2)
@@ -71,7 +80,7 @@ def _fewest(executor: Executor, found: Execution, deadline: float, max_execution
             trial = executor.execute(Deviate(dict(kept)), model, best.schedule.seed)
             spent += 1
             smaller = len(trial.schedule.deviations) < len(best.schedule.deviations)
-            if trial.failed and smaller and trial.outcome.key() == best.outcome.key():
+            if trial.failed and smaller and kind(trial) == kind(best):
                 best, shrunk = trial, True
             else:
                 start += size
@@ -81,11 +90,11 @@ def _fewest(executor: Executor, found: Execution, deadline: float, max_execution
     return best, spent
 
 
-def _least_late(executor: Executor, found: Execution, deadline: float, most: int) -> tuple[Execution, int]:
+def _least_late(executor: Executor, found: Execution, deadline: float, most: int, kind: Kind) -> tuple[Execution, int]:
     schedule = found.schedule
     if not schedule.deviations or most < 2 or perf_counter() > deadline:
         return found, 0
-    model, key = executor.model(schedule.label), found.outcome.key()
+    model, key = executor.model(schedule.label), kind(found)
     best = executor.replay(schedule, detail=True)
     price, spent, improved = _price(best), 1, True
     while improved and price > (0.0, 0.0):
@@ -96,7 +105,7 @@ def _least_late(executor: Executor, found: Execution, deadline: float, most: int
             trial = executor.execute(Deviate(dict(deviations)), model, schedule.seed, detail=True)
             spent += 1
             few = len(trial.schedule.deviations) <= len(best.schedule.deviations)
-            if few and trial.failed and trial.outcome.key() == key and (less := _price(trial)) < price:
+            if few and trial.failed and kind(trial) == key and (less := _price(trial)) < price:
                 best, price, improved = trial, less, True
                 break
     if best.schedule.deviations == schedule.deviations:

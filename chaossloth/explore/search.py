@@ -17,9 +17,11 @@ handle over more often than the bound, it is unfair and no finding, and the sear
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
+from typing import Any
 
 from chaossloth.causality import signature
 from chaossloth.evidence import Label, LockOrderEdge
@@ -31,9 +33,11 @@ from chaossloth.explore.lateness import least_lateness
 from chaossloth.explore.strategy import PCT, POS, Deviate, Equivalent, Fair, RandomWalk
 from chaossloth.loop.run import Chooser
 
-__all__ = ["REDUCTION_FIRST", "Limits", "Search", "SearchResult", "pct_floor"]
+__all__ = ["MOST_KINDS", "REDUCTION_FIRST", "Limits", "Search", "SearchResult", "kind_of", "pct_floor"]
 
 REDUCTION_FIRST = 64
+MOST_KINDS = 20  # kinds of failure of which one execution is kept
+_NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
 BEYOND_REDUCTION = 120  # where something takes part whose accesses are not seen: orders at random
 
 
@@ -45,14 +49,25 @@ class Limits:
     deadline: float
 
 
+def kind_of(execution: Execution) -> tuple[Any, ...]:
+    """Equal for failing executions that look alike: outcome and failing line; where there is no line, the message
+    without its numbers; of a deadlock also who waits where. What looks different may still have one cause.
+    """
+    outcome, deadlock = execution.outcome, execution.run.deadlock
+    waits = () if deadlock is None else tuple(sorted((str(e.at), e.resource) for e in deadlock.cycle))
+    words = "" if outcome.where is not None or waits else _NUMBER.sub("#", outcome.message)
+    return (*outcome.key(), waits, words)
+
+
 @dataclass(slots=True)
 class SearchResult:
     """What was seen so far.
 
-    failure: the first failing execution. exhausted: every class within the bounds was executed. passed: a few that
-    passed. redundant: executions that the reduction could have done without. unfair: failing orders beyond the fairness
-    bound. impossible: failing orders that no clock can show. coverage: estimated share of the space (Knuth 1975), None
-    where nothing is known. seconds: spent searching.
+    failure: the first failing execution. kinds: the first of each kind (`kind_of`), and the number of the execution;
+    of at most MOST_KINDS, `more_kinds` are the others. exhausted: every class within the bounds was executed. passed: a
+    few that passed. redundant: executions that the reduction could have done without. unfair: failing orders beyond
+    the fairness bound. impossible: failing orders that no clock can show. coverage: estimated share of the space
+    (Knuth 1975), None where nothing is known. seconds: spent searching.
     """
 
     label: Label
@@ -61,6 +76,8 @@ class SearchResult:
     truncated: int = 0
     failure: Execution | None = None
     executions_to_find: int = 0
+    kinds: dict[tuple[Any, ...], tuple[Execution, int]] = field(default_factory=dict)
+    more_kinds: set[tuple[Any, ...]] = field(default_factory=set)
     exhausted: bool = False
     signatures: set[int] = field(default_factory=set)
     passed: list[Execution] = field(default_factory=list)
@@ -112,8 +129,18 @@ class SearchResult:
             self.failures += 1
             if self.failure is None:
                 self.failure, self.executions_to_find = execution, self.executions
+            self._remember(execution)
         elif len(self.passed) < 8:
             self.passed.append(execution)
+
+    def _remember(self, execution: Execution) -> None:
+        kind = kind_of(execution)
+        if kind in self.kinds:
+            return
+        if len(self.kinds) < MOST_KINDS:
+            self.kinds[kind] = (execution, self.executions)
+        else:
+            self.more_kinds.add(kind)
 
 
 class Search:

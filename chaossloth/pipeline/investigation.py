@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
@@ -32,7 +32,7 @@ from chaossloth.evidence import (
     StarvationEntry,
     Trace,
 )
-from chaossloth.pipeline import verdicts
+from chaossloth.pipeline import distinct, verdicts
 from chaossloth.pipeline.context import Context, decode
 from chaossloth.pipeline.repair import RepairLoop
 from chaossloth.report.progress import Observer
@@ -42,6 +42,7 @@ __all__ = ["investigate"]
 
 FORCED_RUNS = 20
 SPINNING_RUNS = 2
+MOST_FINDINGS = 20
 _SEARCH_SHARE = 0.5  # of the budget, for all labels together
 _EXECUTIONS: Mapping[Label, int] = {"stock": 300, "latency": 300, "reorder": 1500}
 _SWEEP_FACTOR = 4  # executions of the sweep to those of a search: it has many placements
@@ -154,13 +155,89 @@ class _Investigator(Context):
             share = _SEARCH_SHARE / 2 if self.options.cancel else _SEARCH_SHARE
             for position, label in enumerate(self.labels):
                 seconds = self._left(share / (len(self.labels) - position))
-                figures = self._search(label, _EXECUTIONS[label], seconds)
-                if "outcome" in figures:
+                figures = self._search(label, self._executions(label), seconds)
+                if "outcome" in figures and not self.options.all_failures:
                     self._reproduced(figures, self._minimised())
                     break
+            if self.options.all_failures:
+                self._distinct()
             if self.options.cancel:
                 self._sweep()
             self._judge_search()
+
+    def _distinct(self) -> None:
+        """The first kind of failure that is a race becomes the finding; of the others, those with another cause.
+
+        Kinds in which several things are wrong come last: they may be several races at once.
+        """
+        kinds = [
+            (number, made)
+            for number, made, _ in sorted(
+                (kind for figures in self.figures.values() for kind in figures["kinds"]),
+                key=lambda kind: len(distinct.parts(kind[2])),
+            )
+        ]
+        counted = dict(self.figures)
+        for position, (number, made) in enumerate(kinds):
+            if self.result.outcome == "not-a-race":  # an earlier kind: it stays as a note
+                self._note(f"another failure is no race: {self.result.cause} ({self.not_a_race_token})")
+                self._add(outcome="inconclusive", cause="")
+                self.figures, self.not_a_race_token = dict(counted), None
+            self._call("choose", number=number)
+            self._reproduced({"executions_to_find": made}, self._minimised())
+            if self.found is None:
+                continue
+            try:
+                self._others(kinds[position + 1 :])
+                self._call("choose", number=number)
+            except SubjectUnusable as lost:  # the first finding is explained and repaired all the same
+                self._note(f"further failures were seen and not explained: {lost.detail}")
+                self._restore()
+            return
+
+    def _others(self, kinds: Sequence[tuple[int, int]]) -> None:
+        """Each in half of the time that is left; what the time, or the number of kinds kept, leaves out is counted."""
+        finding = self.found
+        assert finding is not None and self.diagnosed is not None
+        pair = decode(tuple[CriticalAccess, ...], self.diagnosed["pair"])
+        races = [dataclasses.replace(finding, critical_pair=pair)]
+        known = {distinct.cause_of(races[0])}
+        ends, undone = perf_counter() + self._left(0.5), 0
+        for number, made in kinds:
+            if perf_counter() > ends or len(self.result.findings) >= MOST_FINDINGS:
+                undone += 1
+                continue
+            other = self._other(number, made, ends - perf_counter())
+            if other is not None and distinct.is_several(other, races):
+                self._note(distinct.several_words(other))
+            elif other is not None and distinct.cause_of(other) not in known:
+                known.add(distinct.cause_of(other))
+                races.append(other)
+                self._add(findings=(*self.result.findings, self._on_stock(other)))
+        for words in distinct.left_out(undone, max(figures["more_kinds"] for figures in self.figures.values())):
+            self._note(words)
+
+    def _other(self, number: int, made: int, seconds: float) -> Finding | None:
+        """One further kind of failure, minimised and explained; None where it does not come again or is no race."""
+        self._call("choose", number=number)
+        self.observer.progress("minimising the schedule of another failure", None, None)
+        reduced = self._call("reduce", seconds=min(2.0, seconds), times=FORCED_RUNS)
+        if reduced["failures"] == 0:
+            self._gone(reduced)
+            return None
+        finding = self._new_finding(reduced, made)
+        answer = self._call("diagnose", seconds=max(1.0, min(3.0, seconds)), times=FORCED_RUNS)
+        if self._is_no_race(finding, answer):
+            self._note(f"another failure is no race: {finding.message} ({finding.token})")
+            return None
+        reason = distinct.NOT_REPAIRED if self.options.repair else None
+        return dataclasses.replace(self._explained(finding, answer)[0], no_repair_reason=reason)
+
+    @staticmethod
+    def _is_no_race(finding: Finding, answer: Mapping[str, Any]) -> bool:
+        """Concurrent calls whose outcome no sequential order has are a race by definition: a sequential one passes."""
+        order_matters = finding.deadlock is not None or finding.failure == "not-serializable"
+        return answer["kind"] in ("always-fails", "random") and not order_matters
 
     def _sweep(self) -> None:
         """Cancellations, where nothing fails without one."""
@@ -175,7 +252,7 @@ class _Investigator(Context):
                 return
 
     def _swept(self, label: Label, seconds: float) -> dict[str, Any]:
-        executions = _EXECUTIONS[label] * _SWEEP_FACTOR
+        executions = self.options.executions or _EXECUTIONS[label] * _SWEEP_FACTOR
 
         def progress(p: Mapping[str, Any]) -> None:
             self.observer.progress(f"{label}, cancelling: {p['executions']} executions", p["executions"], executions)
@@ -196,6 +273,9 @@ class _Investigator(Context):
             self._note(f"{named}: nothing was cancelled")
         return figures
 
+    def _executions(self, label: Label) -> int:
+        return self.options.executions or _EXECUTIONS[label]
+
     def _search(self, label: Label, executions: int, seconds: float) -> dict[str, Any]:
         def progress(p: Mapping[str, Any]) -> None:
             self.searching = p
@@ -207,13 +287,16 @@ class _Investigator(Context):
             self.observer.progress(said, p["executions"], executions)
 
         figures = self._call(
-            "search", progress, label=label, executions=executions, seconds=seconds, seed=self.options.seed
+            "search", progress, label=label, executions=executions, seconds=seconds, **self._how_to_search()
         )
         self.figures[label] = figures
         for note in figures["notes"]:
             self._note(note)
         self.searching = None
         return figures
+
+    def _how_to_search(self) -> dict[str, Any]:
+        return {"seed": self.options.seed, "all_failures": self.options.all_failures}
 
     def _under_way(self) -> str:
         """What the search that was cut off had done: its figures never arrived."""
@@ -228,7 +311,11 @@ class _Investigator(Context):
         if self.unrepeatable:
             figures[-1] = {**figures[-1], "repeatable": False}
         finished = all(label in self.figures for label in self.labels)
-        self._add(verdict=verdicts.of_search(figures, self._calls(), self.result.natural, finished))
+        verdict = verdicts.of_search(figures, self._calls(), self.result.natural, finished)
+        if self.options.replay is None:  # a replay searches nothing that could be limited
+            bounds = dataclasses.replace(verdict.bounds, executions=self.options.executions)
+            verdict = dataclasses.replace(verdict, bounds=bounds)
+        self._add(verdict=verdict)
 
     def _calls(self) -> int | None:
         return self.result.target.calls if self.result.target.cls is not None else None
@@ -250,9 +337,7 @@ class _Investigator(Context):
             self._finding(cancellations=decode(tuple[Cancellation, ...], self.diagnosed["cancellations"]))
             self._confirm_on_stock()
             return
-        # Concurrent calls whose outcome no sequential order has are a race by definition: a sequential order passes.
-        order_matters = finding.deadlock is not None or finding.failure == "not-serializable"
-        if self.diagnosed["kind"] in ("always-fails", "random") and not order_matters:
+        if self._is_no_race(finding, self.diagnosed):
             self._not_a_race(self.diagnosed)
             return
         if self.diagnosed["kind"] == "undecided":
@@ -295,18 +380,22 @@ class _Investigator(Context):
     def _confirm_on_stock(self) -> None:
         finding = self.found
         assert finding is not None
+        self._add(findings=(self._on_stock(finding), *self.result.findings[1:]))
+
+    def _on_stock(self, finding: Finding) -> Finding:
+        """With its order forced on the stock loop too, where that loop can show it."""
         if finding.label == "reorder":
-            return
+            return finding
         self.observer.progress("forcing the order on the stock loop", None, None)
         spins = finding.failure == "livelock"  # each such run lasts as long as the limit
         stock = decode(Forced, self._call("force", times=SPINNING_RUNS if spins else FORCED_RUNS))
-        self._finding(forced={**finding.forced, "stock": stock if stock.runs else None})
+        return dataclasses.replace(finding, forced={**finding.forced, "stock": stock if stock.runs else None})
 
     def _liveness(self) -> None:
         with self._phase(4):
             audit = verdicts.liveness([*self.figures.values(), *self.swept.values()], self.audited)
-            deadlock = self.found.deadlock if self.found is not None else None
-            deadlocks = (deadlock,) if deadlock is not None else audit.deadlocks
+            explained = [finding.deadlock for finding in self.result.findings if finding.deadlock is not None]
+            deadlocks = tuple(explained) or audit.deadlocks
             self._add(liveness=dataclasses.replace(audit, deadlocks=deadlocks))
 
     def _starvation(self) -> None:
@@ -325,23 +414,32 @@ class _Investigator(Context):
                 self._explain(finding, self.diagnosed)
 
     def _explain(self, finding: Finding, answer: Mapping[str, Any]) -> None:
+        if answer["kind"] == "cancellation":
+            failing = decode(Trace, answer["failing"])
+            passing = decode(Trace, answer["passing"]) if answer["passing"] else None
+            self._explain_cancelled(finding, answer, failing, passing)
+            return
+        explained, self.failing, self.sources = self._explained(finding, answer)
+        self._add(findings=(explained, *self.result.findings[1:]))
+
+    def _explained(self, finding: Finding, answer: Mapping[str, Any]) -> tuple[Finding, Trace, dict[str, str]]:
+        """With pair and pattern; the failing trace and the texts of the files that it passes through."""
         from chaossloth.diagnose.patterns import classify
 
         failing = decode(Trace, answer["failing"])
         passing = decode(Trace, answer["passing"]) if answer["passing"] else None
-        if answer["kind"] == "cancellation":
-            self._explain_cancelled(finding, answer, failing, passing)
-            return
         pair = decode(tuple[CriticalAccess, ...], answer["pair"])
-        self.failing, self.sources = failing, self._sources(failing)
-        pattern, explanation = classify(pair, failing, self.sources, finding.deadlock)
-        self._finding(
+        sources = self._sources(failing)
+        pattern, explanation = classify(pair, failing, sources, finding.deadlock)
+        explained = dataclasses.replace(
+            finding,
             pattern=pattern,
             explanation=explanation,
             critical_pair=pair,
             pair_verified=answer["verified"],
             trace={"failing": failing.steps, "passing": passing.steps if passing else ()},
         )
+        return explained, failing, sources
 
     def _explain_cancelled(
         self, finding: Finding, answer: Mapping[str, Any], failing: Trace, passing: Trace | None

@@ -45,12 +45,14 @@ def bodies(inv: Investigation, sources: Sources, width: int, verbosity: int) -> 
         0: header(inv),
         1: _sample(inv, verbosity),
         2: _boundary(inv),
-        3: _per_finding(inv, lambda f: _force(inv, f, sources), _not_forced(inv)),
+        3: _per_finding(
+            inv, lambda f: _force(inv, f, sources), _not_forced(inv), lambda f: _forced_briefly(inv, f, sources)
+        ),
         4: liveness_lines(inv),
         5: starvation_lines(inv, verbosity),
-        6: _per_finding(inv, lambda f: _cause(f, sources, width, verbosity), _no_cause(inv)),
+        6: _per_finding(inv, lambda f: _cause(f, sources, width, verbosity), _no_cause(inv), _cause_briefly),
         7: _per_finding(inv, lambda f: _repair(inv, f, verbosity), [skipped(inv, "nothing to repair")]),
-        8: _per_finding(inv, lambda f: _verify(f, verbosity), [skipped(inv, "no patch to verify")]),
+        8: _verify(inv.findings[0], verbosity) if inv.findings else [skipped(inv, "no patch to verify")],
     }
 
 
@@ -76,14 +78,20 @@ def attempted(inv: Investigation) -> frozenset[int]:
     return frozenset({0, 3, 9} | {number for number, there in evidence.items() if there})
 
 
-def _per_finding(inv: Investigation, render: Callable[[Finding], list[str]], otherwise: list[str]) -> list[str]:
+def _per_finding(
+    inv: Investigation,
+    render: Callable[[Finding], list[str]],
+    otherwise: list[str],
+    brief: Callable[[Finding], list[str]] | None = None,
+) -> list[str]:
+    """The first finding whole, the others as `brief` has them."""
     if not inv.findings:
         return otherwise
     if len(inv.findings) == 1:
         return render(inv.findings[0])
     lines: list[str] = []
     for number, finding in enumerate(inv.findings, 1):
-        first, *rest = render(finding)
+        first, *rest = render(finding) if number == 1 or brief is None else brief(finding)
         lines += [f"finding {number} of {len(inv.findings)}: {first}", *rest]
     return lines
 
@@ -158,6 +166,10 @@ def _timings(inv: Investigation) -> str:
 
 def _force(inv: Investigation, finding: Finding, sources: Sources) -> list[str]:
     return [_found(inv, finding), _reproduced(finding), failure_words(finding, sources)]
+
+
+def _forced_briefly(inv: Investigation, finding: Finding, sources: Sources) -> list[str]:
+    return [f"{_found(inv, finding)} · --replay {finding.token}", _reproduced(finding), failure_words(finding, sources)]
 
 
 def _found(inv: Investigation, finding: Finding) -> str:
@@ -275,6 +287,17 @@ def _cause(finding: Finding, sources: Sources, width: int, verbosity: int) -> li
     return lines
 
 
+def _cause_briefly(finding: Finding) -> list[str]:
+    """Title and the pair's places, without the two interleavings; JSON has them."""
+    places = [
+        f"{each.task} {each.access}s {each.object} at {shown_path(each.file)}:{each.line}"
+        for each in finding.critical_pair
+    ]
+    pair = [f"{'; '.join(places)}; {finding.pair_verified or 'not verified by forcing both orders'}"] if places else []
+    edges = [edge_words(edge) for edge in finding.deadlock.cycle] if finding.deadlock is not None else []
+    return [_title(finding), *edges, *pair]
+
+
 def _title(finding: Finding) -> str:
     pattern = finding.pattern.replace("-", " ")
     if finding.deadlock is not None:
@@ -319,7 +342,8 @@ def _repair(inv: Investigation, finding: Finding, verbosity: int) -> list[str]:
 
 def _no_repair(inv: Investigation, finding: Finding) -> str:
     if finding.no_repair_reason:
-        return f"no repair: {finding.no_repair_reason}"
+        words = finding.no_repair_reason
+        return words if words.startswith("not attempted") else f"no repair: {words}"
     if "--no-repair" in inv.command:
         return "not attempted: --no-repair"
     return skipped(inv, "no candidate was generated")

@@ -14,7 +14,7 @@ from chaossloth.report import phases
 from chaossloth.report.progress import PHASES, print_phase
 from chaossloth.report.text import escape, terminal_width, wrap
 from chaossloth.report.trace import Sources
-from chaossloth.report.words import bounds_words, executed_words, shown_path, verdict_words
+from chaossloth.report.words import bounds_words, count, executed_words, shown_path, verdict_words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -121,8 +121,10 @@ def _verdicts(inv: Investigation) -> list[str]:
 def outcome_words(inv: Investigation, sources: Sources | None = None) -> str:
     """The outcome's word and one sentence that claims what was shown and no more."""
     texts = sources if sources is not None else Sources()
-    what = "; ".join(dict.fromkeys(phases.finding_words(finding, texts) for finding in inv.findings)) or inv.cause
-    reasons = "; ".join(dict.fromkeys(f.no_repair_reason for f in inv.findings if f.no_repair_reason))
+    what = "; ".join(phases.finding_words(finding, texts) for finding in inv.findings[:1]) or inv.cause
+    if len(inv.findings) > 1:
+        what += f" · and {count(len(inv.findings) - 1, 'other finding')}, above"
+    reasons = "; ".join(f.no_repair_reason for f in inv.findings[:1] if f.no_repair_reason)
     judged = any(f.repair is not None and f.repair.candidates.generated for f in inv.findings)
     refused = "every candidate was refused" if judged else "no candidate was made"
     words = {

@@ -115,6 +115,8 @@ def bounds_words(bounds: Bounds) -> str:
         parts.append(f"bypass ≤ {bounds.bypass_bound}")
     if bounds.max_steps:
         parts.append(f"≤ {bounds.max_steps} steps")
+    if bounds.executions is not None:
+        parts.append(f"search ≤ {count(bounds.executions, 'execution')} per label")
     if bounds.strategies:
         parts.append(f"strategies {joined(bounds.strategies)}")
     if bounds.run_on:

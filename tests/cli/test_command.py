@@ -63,6 +63,7 @@ def test_every_option_arrives(pipeline: Pipeline, run: Run) -> None:
     subject = ["a.py", "--cls", "A", "--method", "m", "--method", "n", "--calls", "3", "--args", "(1,)"]
     search = ["--setup", "mod:f", "--runs", "0", "--budget", "1.5", "--seed", "0", "--needs", "latency"]
     limits = ["--include", "x", "--include", "y", "--replay", "tok", "--memory", "100", "--step-limit", "2"]
+    limits += ["--executions", "40", "--all"]
     words = [*subject, *search, *limits, "--apply", "-vv"]
     assert run(*words).exit_code == 0
     assert pipeline.options == Options(
@@ -74,6 +75,8 @@ def test_every_option_arrives(pipeline: Pipeline, run: Run) -> None:
         setup="mod:f",
         runs=0,
         budget_s=1.5,
+        executions=40,
+        all_failures=True,
         seed=0,
         include=("x", "y"),
         replay="tok",
@@ -162,6 +165,8 @@ def test_unwritable_json_is_refused_before_the_work(pipeline: Pipeline, run: Run
         (("a", "b"), "Got unexpected extra argument (b)"),
         (("--calls", "x"), "Invalid value for '--calls'"),
         (("--calls", "0"), "Invalid value for '--calls'"),
+        (("--executions", "0"), "Invalid value for '--executions': 0 is not in the range x>=1"),
+        (("--executions", "1.5"), "Invalid value for '--executions'"),
         (("--budget", "nan"), "--budget nan must be a number of seconds above 0"),
         (("--step-limit", "inf"), "--step-limit inf must be a number of seconds above 0"),
         (("--budget", "0"), "Invalid value for '--budget'"),

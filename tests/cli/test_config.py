@@ -34,6 +34,8 @@ args = "(1,)"
 setup = "conftest:make"
 runs = 0
 budget = 60
+executions = 40
+all = true
 seed = 7
 include = ["anyio"]
 json = "out.json"
@@ -52,6 +54,8 @@ step-limit = 0.5
         "setup": "conftest:make",
         "runs": 0,
         "budget_s": 60.0,
+        "executions": 40,
+        "all_failures": True,
         "seed": 7,
         "include": ("anyio",),
         "json_path": str(tmp_path / "out.json"),
@@ -83,6 +87,7 @@ def test_nearest_file_counts_and_ends_the_search(tmp_path: Path) -> None:
         ("calls = 0", "key 'calls' of [tool.chaossloth] in {file} must be a whole number from 1 to 26, not 0"),
         ("calls = true", "must be a whole number from 1 to 26, not True"),
         ("calls = '2'", "must be a whole number from 1 to 26, not '2'"),
+        ("executions = 0", "key 'executions' of [tool.chaossloth] in {file} must be a whole number, 1 or more, not 0"),
         ("budget = nan", "must be a number of seconds above 0, not nan"),
         ("budget = -1", "must be a number of seconds above 0, not -1"),
         ("repair = 'no'", "must be true or false, not 'no'"),
@@ -102,7 +107,7 @@ def test_wrong_table_is_named(tmp_path: Path, table: str, words: str) -> None:
 
 
 def test_unknown_key_without_relatives_lists_the_known(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="known keys: args, budget, calls"):
+    with pytest.raises(UsageError, match="known keys: all, args, budget, calls"):
         load_defaults(project(tmp_path, "zzz = 1"))
 
 
