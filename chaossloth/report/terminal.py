@@ -10,11 +10,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from chaossloth.evidence import Investigation
+from chaossloth.plural import count
 from chaossloth.report import phases
 from chaossloth.report.progress import PHASES, print_phase
 from chaossloth.report.text import escape, terminal_width, wrap
 from chaossloth.report.trace import Sources
-from chaossloth.report.words import bounds_words, count, executed_words, shown_path, verdict_words
+from chaossloth.report.words import bounds_words, executed_words, shown_path, verdict_words
 
 if TYPE_CHECKING:
     from rich.console import Console
