@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import os
 import sys
 import threading
@@ -403,10 +404,19 @@ class ControlledLoop(DeliveringLoop):
             self._cancel(left)
         if self._asyncgens:
             self._close_generators()
+        self._close_arguments()
         self._ready.clear()
         self._timers.clear()
         self._free.clear()
         self.close_io()
+
+    def _close_arguments(self) -> None:
+        """`call_soon(ensure_future, coroutine)` and the end comes first: `asyncio.run` turns the loop once more at its
+        end, so what is ready still runs there, and the coroutine is not one that nobody awaits."""
+        for handle in self._ready:
+            for argument in handle.args:
+                if type(argument) is CoroutineType and inspect.getcoroutinestate(argument) == inspect.CORO_CREATED:
+                    argument.close()
 
     def _named(self, task: asyncio.Task[Any]) -> tuple[str, Frame | None]:
         proc = self.proc_of(task)

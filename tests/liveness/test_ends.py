@@ -110,6 +110,17 @@ def test_a_task_that_the_end_cuts_off_before_its_first_step_is_no_forgotten_coro
     )
 
 
+@pytest.mark.parametrize("label", ["stock", "latency", "reorder"])
+def test_a_coroutine_that_a_ready_callback_still_holds_at_the_end_is_not_forgotten(label: Label) -> None:
+    """`asyncio.run` turns the loop once more: the callback runs there."""
+    body = "    asyncio.get_running_loop().call_soon(asyncio.ensure_future, log.write('x'))"
+    source = LOG.replace("    await asyncio.sleep(0)\n", "").format(body=body)
+    with executor(source) as made:
+        result = Search(made, label, 0).run(Limits(50, perf_counter() + 20))
+    assert result.failure is None, result.failure.outcome
+    assert _naturally(source) == (None, "", None)
+
+
 def test_a_failure_of_the_program_comes_first() -> None:
     source = LOG.format(body="    log.write('x'); assert not log.lines.append(1) and 0, 'own'")
     assert _ended(once(source))[:2] == ("assertion", "own")
