@@ -10,6 +10,7 @@ slot: a delivery that is then out of turn is put off until it is its turn. What 
 * a delivery while the loop was busy (*stall*): the named step sleeps until the slot of the next group is reached;
 * a cancellation (`loop.cancelling`): the task is cancelled after the same step, at the end of that round, when the
   loop is about to poll (kind x), or in the slot of the group in which it came (kind z);
+* collections: what nobody references is collected each time the loop is about to poll;
 * timers that were not delivered before the failure: they keep their deadline, or come after the last slot.
 
 An await may be extended, never shortened. A rehearsal run (not counted) learns how long each planned timer wants to
@@ -25,11 +26,13 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 from chaossloth.evidence import Forced, Outcome
 from chaossloth.loop import identity
+from chaossloth.loop.collecting import collect_while, collecting
 from chaossloth.loop.quiet import QuietSelector
 from chaossloth.loop.stock import Actor, Program, StockRun
 from chaossloth.loop.virtual import real_monotonic, real_sleep, sources
@@ -59,6 +62,7 @@ class StockPlan:
     stalls: (task identity, step ordinal, µs): this step lasts until the next group is due, at least so long.
     cancels: (task identity, step ordinal, kind "x" or "z"). One of kind z is in `timers` as (identity of the victim's
             callback 0, step ordinal).
+    collect: collect what nobody references, see `loop.collecting`.
     """
 
     seed: int | None = None
@@ -66,6 +70,7 @@ class StockPlan:
     yields: Collection[Delivery] = frozenset()
     stalls: tuple[tuple[str, int, float], ...] = ()
     cancels: tuple[tuple[str, int, str], ...] = ()
+    collect: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists; `from_json` takes them back."""
@@ -75,6 +80,7 @@ class StockPlan:
             "yields": [list(entry) for entry in sorted(self.yields)],
             "stalls": [list(entry) for entry in self.stalls],
             "cancels": [list(entry) for entry in self.cancels],
+            "collect": self.collect,
         }
 
     @classmethod
@@ -84,7 +90,7 @@ class StockPlan:
         yields = frozenset((str(task), int(n)) for task, n in value["yields"])
         stalls = tuple((str(task), int(step), float(us)) for task, step, us in value["stalls"])
         cancels = tuple((str(task), int(step), str(kind)) for task, step, kind in value.get("cancels", ()))
-        return cls(value["seed"], groups, yields, stalls, cancels)
+        return cls(value["seed"], groups, yields, stalls, cancels, bool(value.get("collect")))
 
 
 @dataclass(slots=True)
@@ -126,8 +132,9 @@ def force_outcomes(
         slots = even if shortened else spread
     outcomes: list[Outcome] = []
     end = real_monotonic() + _LONGEST_S
-    while len(outcomes) < times and (not outcomes or real_monotonic() < end):
-        outcomes.append(_run(program, plan, slots, gap_s, is_subject, Rehearsal()))
+    with collecting() if plan.collect else nullcontext():
+        while len(outcomes) < times and (not outcomes or real_monotonic() < end):
+            outcomes.append(_run(program, plan, slots, gap_s, is_subject, Rehearsal()))
     return tuple(outcomes), _how(plan, gap_s, shortened)
 
 
@@ -159,6 +166,8 @@ def _how(plan: StockPlan, gap_s: float, shortened: bool) -> str:
         parts.append(f"{count(len(plan.stalls), 'step')} stalled")
     if plan.cancels:
         parts.append(f"{count(len(plan.cancels), 'task')} cancelled at the same suspension")
+    if plan.collect:
+        parts.append("garbage collected before each poll")
     if plan.seed is not None:
         parts.append(f"draws of seed {plan.seed}")
     if shortened:
@@ -221,6 +230,8 @@ class _ForcedRun(StockRun):
         self._planned: list[_Fires] = []  # scheduled and not fired
         self._stalled: set[int] = set()  # groups that are to be delivered while the loop is busy
         self._cancels = {(task, step): kind for task, step, kind in plan.cancels}
+        self._collect = plan.collect
+        self._main: weakref.ref[asyncio.Task[Any]] | None = None
         self.cancelled: list[str] = []  # names of the tasks that were cancelled
         self._at_round_end: list[_Cancels] = []
         self._real_select: Callable[..., Any] | None = None
@@ -232,7 +243,7 @@ class _ForcedRun(StockRun):
         super().hook(loop, selector)
         self._loop, self._real_call_at = loop, loop.call_at
         self._real_select = selector.select
-        if self._cancels:
+        if self._cancels or self._collect:
             selector.select = self._poll  # type: ignore[method-assign]
         selector.ready = loop._ready  # type: ignore[attr-defined]
         if self._start is None:
@@ -242,6 +253,8 @@ class _ForcedRun(StockRun):
 
         def created(coro: Any, **kwargs: Any) -> asyncio.Task[Any]:
             task = create_task(coro, **kwargs)
+            if self._main is None:
+                self._main = weakref.ref(task)
             actor = getattr(task.get_coro(), "actor", None)
             if self._cancels and actor is not None:
                 self._cancel_at(task, actor.identity, 0)
@@ -338,6 +351,8 @@ class _ForcedRun(StockRun):
         while self._at_round_end:
             self._at_round_end.pop(0)()
             timeout = 0
+        if self._collect and self.judging:
+            collect_while(self._main)
         return self._real_select(timeout)
 
     # ------------------------------------------------------------------ yields and stalls

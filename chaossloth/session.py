@@ -267,7 +267,7 @@ class Session:
     def reduce(self, seconds: float, times: int) -> dict[str, Any]:
         """Minimise the failure that was found, then reproduce it `times` times."""
         executor, failure = self._controlled(), self._known_failure()
-        with executor.cancelling(failure.schedule.cancels):
+        with executor.like(failure.schedule.cancels, failure.schedule.collect):
             until = perf_counter() + seconds
             if self._chosen is None:
                 best, spent = minimise(executor, failure, until)
@@ -443,4 +443,5 @@ def stock_plan(failure: Execution) -> StockPlan | None:
         yields=frozenset(run.extended),
         stalls=tuple((key, ordinal, seconds * 1e6) for key, ordinal, seconds in run.stalls),
         cancels=tuple((cancel.victim, cancel.step, cancel.kind) for cancel in failure.schedule.cancels),
+        collect=run.collect,
     )

@@ -80,7 +80,7 @@ class Trials(Session):
         times: int,
     ) -> dict[str, Any]:
         executor = self._controlled()
-        with executor.cancelling(original.failure.schedule.cancels):
+        with executor.like(original.failure.schedule.cancels, original.failure.schedule.collect):
             failures, message = forced_after(executor, original.failure, 1)
         if failures:
             return {"refuted_by": "replay", "detail": message}
@@ -93,7 +93,7 @@ class Trials(Session):
             duplicated = duplicate_work(executor, original, after, [*patched, self._subject.choice.name])
         if duplicated:
             return {"refuted_by": "duplicate work", "detail": duplicated}
-        with executor.cancelling(original.failure.schedule.cancels):
+        with executor.like(original.failure.schedule.cancels, original.failure.schedule.collect):
             failures, message = forced_after(executor, original.failure, times)
         if failures:
             return {"refuted_by": "replay", "detail": message}

@@ -8,7 +8,7 @@ avoids; where only other draws pass, it is the randomness and not the schedule.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Literal
 
@@ -21,7 +21,7 @@ from chaossloth.explore.trace import to_trace
 
 __all__ = ["Kind", "RaceDiagnosis", "diagnose"]
 
-Kind = Literal["race", "always-fails", "random", "undecided"]
+Kind = Literal["race", "collected", "always-fails", "random", "undecided"]
 _MAX_PAIRS = 60
 _PASSING_SEARCH = 400
 _OTHER_SEEDS = 40
@@ -29,8 +29,8 @@ _OTHER_SEEDS = 40
 
 @dataclass(frozen=True, slots=True)
 class RaceDiagnosis:
-    """kind: race | always-fails (no order passes) | random (the draws decide, not the order)
-    | undecided (the time ended before that was known).
+    """kind: race | collected (of a task that nobody holds) | always-fails (no order passes)
+    | random (the draws decide, not the order) | undecided (the time ended before that was known).
 
     race: the critical pair, None where no single reversal flips the outcome. passing: nearest passing run, if any.
     reversals: executions spent. verified: sentence on what forcing both orders showed.
@@ -49,6 +49,8 @@ def diagnose(executor: Executor, failure: Execution, deadline: float, times: int
     detailed = executor.replay(failure.schedule, detail=True, strict=True)
     failing = to_trace(detailed, executor.is_subject)
     spent = 1
+    if failure.schedule.collect and (collected := _collected(executor, failure, failing, times)) is not None:
+        return collected
     best: tuple[float, Race] | None = None
     waited_for = _resources(failure)
     for race in _candidates(failing, waited_for):
@@ -67,6 +69,19 @@ def diagnose(executor: Executor, failure: Execution, deadline: float, times: int
     sentence, more = _force_both(executor, failure, failing, race, times)
     passing = _detailed(executor, failure, failing, race)
     return RaceDiagnosis("race", failing, passing, race, sentence, spent + more)
+
+
+def _collected(executor: Executor, failure: Execution, failing: Trace, times: int) -> RaceDiagnosis | None:
+    """The same order with and without collections; None where it fails without them too."""
+    kept = replace(failure.schedule, collect=False)
+    passing = executor.replay(kept, detail=True)
+    if passing.failed or passing.truncated:
+        return None
+    fails = sum(executor.replay(failure.schedule).failed for _ in range(times))
+    passes = sum(not executor.replay(kept).failed for _ in range(times))
+    sentence = f"with a collection before each step it fails {fails}/{times}; without, {passes}/{times} pass"
+    trace = to_trace(passing, executor.is_subject)
+    return RaceDiagnosis("collected", failing, trace, None, sentence, 2 + 2 * times)
 
 
 def _resources(failure: Execution) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from chaossloth.diagnose.lines import Lines
 from chaossloth.diagnose.transitions import Touch, Triple, acts, by_location, interrupted, touches_at
 from chaossloth.evidence import CriticalAccess, DeadlockReport, Frame, Trace
 
-__all__ = ["PATTERNS", "Diagnosis", "Touch", "classify", "diagnose", "touches_of"]
+__all__ = ["PATTERNS", "Diagnosis", "Touch", "classify", "collected_words", "diagnose", "touches_of"]
 
 PATTERNS = (
     "lost-update",
@@ -213,6 +213,14 @@ def _from_the_run(trace: Trace, lines: Lines) -> tuple[str, str]:
     if expected := _expected_order(trace):
         return "test-expectation", expected
     return "unclassified", f"{alone}."
+
+
+def collected_words(message: str, verified: str) -> str:
+    """Of a task that the collector ends; verified: what running the order with and without collections showed."""
+    return (
+        f"{message}. asyncio itself holds tasks by weak reference only, and what this one waits for is held by nobody "
+        f"else: the collector may end it at any moment ({verified}). Keep what `create_task` returns until it is done."
+    )
 
 
 def _expected_order(trace: Trace) -> str | None:

@@ -113,7 +113,7 @@ class Sweep:
             self.result.placements[label] += 1
         before = (search.result.executions, search.result.truncated)
         allowed = before[0] + min(state.level, limits.executions - total.executions)
-        with self._executor.cancelling(plan):
+        with self._executor.like(plan, False):
             result = search.run(Limits(allowed, limits.deadline), self._stop)
         _add(total, result, *before)
         if result.failure is not None and not plan:

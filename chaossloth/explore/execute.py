@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from chaossloth import evidence
 from chaossloth.errors import ToolError
-from chaossloth.evidence import Outcome
+from chaossloth.evidence import Frame, Outcome
 from chaossloth.explore.cancelled import deaths, judge_result, kept, was_expired
 from chaossloth.explore.schedule import Schedule, checksum
 from chaossloth.explore.strategy import Deviate
@@ -29,10 +29,11 @@ from chaossloth.liveness import describe_blocked_loop, describe_deadlock, detect
 from chaossloth.loop import controlled, real_io, uvloops
 from chaossloth.loop.bodies import current_body
 from chaossloth.loop.cancelling import Cancel, Injector, Victims
+from chaossloth.loop.collecting import collecting
 from chaossloth.loop.controlled import ControlledLoop
 from chaossloth.loop.ends import Ends
 from chaossloth.loop.quiescence import follow_threads
-from chaossloth.loop.run import Chooser, LoopStopped, Model, Run
+from chaossloth.loop.run import Chooser, LoopStopped, Model, Run, for_people
 from chaossloth.loop.scheduling import SchedulingLoop
 from chaossloth.loop.virtual import sources
 from chaossloth.subject.holdings import Wait
@@ -116,7 +117,8 @@ class Execution:
             run = self.run
             deviations = tuple((i, taken) for i, taken in enumerate(run.taken) if taken)
             cancels = run.cancels.plan if run.cancels is not None else ()
-            self._schedule = Schedule(run.model.label, self.seed, deviations, checksum(run.order), cancels)  # type: ignore[arg-type]
+            check = checksum(run.order)
+            self._schedule = Schedule(run.model.label, self.seed, deviations, check, cancels, run.collect)  # type: ignore[arg-type]
         return self._schedule
 
     @property
@@ -159,7 +161,8 @@ class Executor:
         self.last_result: Any = None  # what the program returned; for comparisons made right after the run
         self.last_run: Run | None = None
         self.victims: Victims | None = None  # of cancellations; None: nobody looks where they could land
-        self.cancels: tuple[Cancel, ...] = ()  # what the next executions add, see `cancelling`
+        self.cancels: tuple[Cancel, ...] = ()  # what the next executions add, see `like`
+        self.collect = False  # whether the next executions collect before every step, see `like`
         self._stale = False
         self._unawaited = UnawaitedWatch(is_subject)
         self._ends = _LOOKS  # executions whose left-over tasks are tried without following them
@@ -178,15 +181,17 @@ class Executor:
         if self._stale:
             self.program = self.refresh()
             self._stale = False
-        collecting = gc.isenabled()
+        enabled = gc.isenabled()
         gc.disable()  # a collection in the middle of a run would end unreferenced tasks at arbitrary steps
         try:
             run = self._new_run(model, chooser, self.cancels, record, detail, not self._refuses)
             self.last_run = run
-            execution = self._execute(run, seed)
-            return self._with_its_end(execution) if record and run.ends.pending else execution
+            run.collect = self.collect and record
+            with collecting() if run.collect else contextlib.nullcontext():
+                execution = self._execute(run, seed)
+            return self._with_its_end(execution) if record and run.ends.pending and not run.collect else execution
         finally:
-            if collecting:
+            if enabled:
                 gc.enable()
 
     def _new_run(
@@ -335,6 +340,8 @@ class Executor:
         return outcome
 
     def _first_judgement(self, run: Run, result: Any, error: BaseException | None) -> Outcome:
+        if run.collect and (collected := _collected(run)) is not None:
+            return collected
         if run.ended is None:
             if error is not None and _is_ours(error):
                 raise ToolError(f"{type(error).__name__} in the controlled loop: {error}") from error
@@ -374,11 +381,7 @@ class Executor:
             message = str(problem.get("message", "")).split("\n", 1)[0]
             if error is not None:
                 return self._from_error(error, f"{message}: ")
-            if "destroyed but it is pending" in message:
-                return Outcome(
-                    False, "leak", None, f"a pending task was garbage-collected: {problem.get('task')!r:.120}"
-                )
-        return None
+        return _collected(run)
 
     def _from_error(self, error: BaseException, prefix: str) -> Outcome:
         failure: evidence.Failure = "assertion" if isinstance(error, AssertionError) else "exception"
@@ -396,17 +399,20 @@ class Executor:
         return replace(Model(), label=label, max_steps=self.max_steps)
 
     @contextlib.contextmanager
-    def cancelling(self, cancels: tuple[Cancel, ...]) -> Iterator[None]:
-        """Within the block every execution adds these cancellations, but replays, which add their schedule's."""
-        before, self.cancels = self.cancels, cancels
+    def like(self, cancels: tuple[Cancel, ...], collect: bool) -> Iterator[None]:
+        """Within the block every execution adds these cancellations and collects or not, but replays, which do as
+        their schedule says.
+        """
+        before = self.cancels, self.collect
+        self.cancels, self.collect = cancels, collect
         try:
             yield
         finally:
-            self.cancels = before
+            self.cancels, self.collect = before
 
     def replay(self, schedule: Schedule, detail: bool = False, strict: bool = False) -> Execution:
         chooser = Deviate(dict(schedule.deviations), strict)
-        with self.cancelling(schedule.cancels):
+        with self.like(schedule.cancels, schedule.collect):
             return self.execute(chooser, self.model(schedule.label), schedule.seed, detail)
 
 
@@ -421,6 +427,21 @@ def _is_ours(error: BaseException) -> bool:
     file = frames[-1][0].f_code.co_filename if frames else ""
     dispatchers = (_LOOP_DIRECTORY + "virtual.py", _LOOP_DIRECTORY + "streams.py")
     return isinstance(error, _FAULTS) and file.startswith(_LOOP_DIRECTORY) and file not in dispatchers
+
+
+def _collected(run: Run) -> Outcome | None:
+    """A task that was destroyed while it was pending."""
+    for problem in run.problems:
+        if "destroyed but it is pending" not in str(problem.get("message", "")):
+            continue
+        task = problem["task"]
+        coroutine = task.get_coro()
+        name = getattr(coroutine, "__qualname__", type(coroutine).__name__)
+        origin = getattr(coroutine, "cr_origin", None)  # the line that made the coroutine
+        where = Frame(*origin[0]) if origin and watch.is_subject(origin[0][0]) else None
+        sentence = f"task {for_people(name)} was garbage-collected while it was pending: nobody holds it"
+        return Outcome(False, "leak", None, sentence, where)
+    return None
 
 
 def _left_at_end(ends: Ends) -> Iterator[str]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
 
@@ -38,6 +38,7 @@ __all__ = ["MOST_KINDS", "REDUCTION_FIRST", "Limits", "Search", "SearchResult", 
 REDUCTION_FIRST = 64
 MOST_KINDS = 20  # kinds of failure of which one execution is kept
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
+_COLLECTED = "collection before every step"
 BEYOND_REDUCTION = 120  # where something takes part whose accesses are not seen: orders at random
 
 
@@ -154,6 +155,8 @@ class Search:
         self._reduction: Reduction | FifoReduction = self._new_reduction()
         self._accesses: dict[tuple[str, int], dict[object, int]] = {}
         self._turn = 0
+        self._most = 0  # executions, of the limits at hand
+        self._uncollected = False  # an order whose second outcome was left out, for the limit
         self._beyond = 0  # turns after the reduction's end
         self.fixed_seed = False  # True: the same draws in every execution, only the order varies
         self.result = SearchResult(label)
@@ -170,6 +173,7 @@ class Search:
         result = self.result
         started, before = perf_counter(), result.seconds
         self._reduction.deadline = limits.deadline
+        self._most = limits.executions
         for step in self._steps():
             step()
             result.seconds = before + perf_counter() - started
@@ -187,6 +191,7 @@ class Search:
     def _is_exhaustive(self) -> bool:
         result = self.result
         cut = result.draws or result.truncated or result.unfair or result.impossible or result.capped or result.pushed
+        cut = cut or self._uncollected
         return self._reduction.finished and self._reduction.complete and not cut and not self._executor.real_io
 
     def _is_blind(self) -> bool:
@@ -236,6 +241,21 @@ class Search:
             self.result.executions += 1
             return
         self.result.add(execution)
+        if execution.run.ends.pending and self._may_collect(execution):
+            self._collected_turn(execution)
+
+    def _may_collect(self, execution: Execution) -> bool:
+        """Whether the same order has a second outcome, see `loop.collecting`; without cancellations only."""
+        ended = execution.failed or execution.pruned or execution.truncated
+        return not ended and not execution.run.collect and execution.run.cancels is None
+
+    def _collected_turn(self, execution: Execution) -> None:
+        if self.result.executions >= self._most:
+            self._uncollected = True
+            return
+        self.result.strategies[_COLLECTED] = self.result.strategies.get(_COLLECTED, 0) + 1
+        schedule = replace(execution.schedule, collect=True)
+        self.result.add(self._executor.replay(schedule))
 
     def _is_legal(self, failed: Execution) -> bool:
         """Whether times exist at which a stock loop delivers what this execution delivered."""

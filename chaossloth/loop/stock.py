@@ -40,6 +40,7 @@ __all__ = [
     "stock_policy",
 ]
 
+_DESTROYED = "destroyed but it is pending"
 _CLEAN_UP_S = 1.0  # what a finished run may take to cancel its tasks
 _ASYNCIO = asyncio.__file__.rpartition("/")[0] + "/"
 
@@ -138,6 +139,7 @@ class StockRun:
         self._hooked = hooked
         self._tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self._dead: list[asyncio.Task[Any]] = []
+        self._main_coroutine: Any = None
         self._opened = monotonic()
 
     def new_loop(self) -> asyncio.AbstractEventLoop:
@@ -168,6 +170,8 @@ class StockRun:
                 creator = self.elsewhere
             creator.tasks += 1
             name = identity.outside(creator.tasks) if main else identity.child(creator.identity, creator.tasks)
+            if main:
+                self._main_coroutine = coro
             delegate = _Delegate(self, selector, coro, Actor(name), main)
             task = create(delegate, **kwargs)
             self._tasks.add(task)
@@ -215,8 +219,13 @@ class StockRun:
             selector.limit(_CLEAN_UP_S)
 
     def _on_problem(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        if self.judging:
-            self.problems.append(context)
+        if not self.judging or (_DESTROYED in str(context.get("message")) and self._main_is_over()):
+            return
+        self.problems.append(context)
+
+    def _main_is_over(self) -> bool:
+        """Its frame is gone, and with it what it held, although nobody was told yet."""
+        return getattr(self._main_coroutine, "cr_frame", self) is None
 
     def site(self, coroutine: Any) -> FrameType | None:
         """Deepest frame of the subject in a suspended chain of awaits, None when there is none."""
@@ -285,7 +294,7 @@ class StockRun:
 
     def destroyed(self) -> list[str]:
         """Messages about tasks that were collected by the garbage collector while they were pending."""
-        return [str(p["message"]) for p in self.problems if "destroyed but it is pending" in str(p.get("message"))]
+        return [str(p["message"]) for p in self.problems if _DESTROYED in str(p.get("message"))]
 
 
 def _places(tasks: list[asyncio.Task[Any]]) -> list[tuple[str, Frame]]:

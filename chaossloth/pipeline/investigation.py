@@ -424,13 +424,16 @@ class _Investigator(Context):
 
     def _explained(self, finding: Finding, answer: Mapping[str, Any]) -> tuple[Finding, Trace, dict[str, str]]:
         """With pair and pattern; the failing trace and the texts of the files that it passes through."""
-        from chaossloth.diagnose.patterns import classify
+        from chaossloth.diagnose.patterns import classify, collected_words
 
         failing = decode(Trace, answer["failing"])
         passing = decode(Trace, answer["passing"]) if answer["passing"] else None
         pair = decode(tuple[CriticalAccess, ...], answer["pair"])
         sources = self._sources(failing)
-        pattern, explanation = classify(pair, failing, sources, finding.deadlock)
+        if answer["kind"] == "collected":
+            pattern, explanation = "leak", collected_words(finding.message, answer["verified"])
+        else:
+            pattern, explanation = classify(pair, failing, sources, finding.deadlock)
         explained = dataclasses.replace(
             finding,
             pattern=pattern,

@@ -116,6 +116,20 @@ PASSES = {
 }
 
 
+PASSES["collected when the main task's frame is gone"] = """
+    import asyncio, gc
+    class Owner: pass
+    class Collects:
+        def __del__(self): gc.collect()
+    async def wait(owner): await asyncio.get_running_loop().create_future()
+    async def scenario():
+        owner = Owner()
+        owner.task = asyncio.create_task(wait(owner))
+        at_the_end = Collects()
+        await asyncio.sleep(0)
+"""
+
+
 @pytest.mark.parametrize("source", PASSES.values(), ids=PASSES.keys())
 def test_what_is_no_failure(source: str) -> None:
     assert [outcome.ok for outcome in sampled(source, 2).outcomes] == [True, True]
