@@ -11,18 +11,20 @@ between two tasks of one thread.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable
 
 from chaossloth.evidence import LockOrderEdge
 
-__all__ = ["lock_order_cycles"]
+__all__ = ["distinct_cycles", "lock_order_cycles"]
 
 _MAX_CYCLES = 1000  # cycles looked at, and edge combinations per cycle
 _MAX_LENGTH = 8  # locks in one cycle
+_NUMBER = re.compile(r" #\d+$|(?<=\w)#\d+(?= created at |$)")  # an instance's, in the name of a lock
 
 
 def lock_order_cycles(edges: Iterable[LockOrderEdge]) -> tuple[tuple[LockOrderEdge, ...], ...]:
-    """Cycles of the lock-order graph that could be deadlocks, each as its edges in order; at most one per set of locks.
+    """Cycles of the lock-order graph that could be deadlocks, each as its edges in order; one of each kind.
 
     Left out: cycles whose edges cannot be taken at once, because one task takes two of them or one lock (a gate) is
     held in two of them, or by the rules for locks of threads. Bounded to cycles of 8 locks and 1000 combinations each.
@@ -43,7 +45,22 @@ def lock_order_cycles(edges: Iterable[LockOrderEdge]) -> tuple[tuple[LockOrderEd
         choices = [between[pair] for pair in zip(around, [*around[1:], around[0]], strict=True)]
         if len(around) > 1 and (possible := _simultaneous(choices)) is not None:
             found.append(possible)
-    return tuple(sorted(found, key=lambda each: (len(each), [edge.first for edge in each])))
+    return distinct_cycles(sorted(found, key=lambda each: (len(each), [edge.first for edge in each])))
+
+
+def distinct_cycles(cycles: Iterable[tuple[LockOrderEdge, ...]]) -> tuple[tuple[LockOrderEdge, ...], ...]:
+    """The first cycle of each kind: same length, places of acquisition and locks, whichever instances or tasks.
+
+    Numbers tell instances of one run apart; over several runs they only repeat a cycle under other names.
+    """
+    kinds: dict[tuple[str, ...], tuple[LockOrderEdge, ...]] = {}
+    for cycle in cycles:
+        kinds.setdefault(tuple(sorted(map(_kind, cycle))), cycle)  # sorted: a rotation is the same cycle
+    return tuple(kinds.values())
+
+
+def _kind(edge: LockOrderEdge) -> str:
+    return repr((_NUMBER.sub("", edge.first), _NUMBER.sub("", edge.second), edge.first_at, edge.second_at, edge.how))
 
 
 def _simultaneous(

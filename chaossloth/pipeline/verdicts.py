@@ -147,7 +147,9 @@ def liveness(figures: Sequence[Mapping[str, Any]], sample: Mapping[str, Any]) ->
     The two name locks differently (only recorded executions know access paths), so a cycle of the natural runs counts
     where no execution has one at the same lines.
     """
-    cycles = dict.fromkeys(_cycles([cycle for f in figures for cycle in f["lock_cycles"]]))
+    from chaossloth.liveness import distinct_cycles
+
+    cycles = distinct_cycles(_cycles([cycle for f in figures for cycle in f["lock_cycles"]]))
     known = {_places(cycle) for cycle in cycles}
     natural = [cycle for cycle in _cycles(sample.get("lock_cycles", ())) if _places(cycle) not in known]
     deadlock = sample.get("deadlock")

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from chaossloth.evidence import Frame, LockOrderEdge
-from chaossloth.liveness import lock_order_cycles, suspended_at
+from chaossloth.liveness import distinct_cycles, lock_order_cycles, suspended_at
 from chaossloth.subject.primitives import as_frame, watch
 from tests.liveness.stuck import FILE, Run, run
 
@@ -302,3 +302,22 @@ def test_locks_that_share_a_path_stay_apart() -> None:
     ).edges
     (cycle,) = lock_order_cycles(edges)
     assert [(edge.task, edge.first) for edge in cycle] == [("A", "Entry._gate #1"), ("B", "Entry._gate #2")]
+
+
+def test_a_cycle_is_said_once_whichever_instances_and_tasks_it_is_met_with() -> None:
+    there, back = Frame(FILE, 3, "there"), Frame(FILE, 7, "back")
+
+    def edges(left: str, right: str, tasks: tuple[str, str]) -> list[LockOrderEdge]:
+        return [
+            LockOrderEdge(left, right, tasks[0], there, there),
+            LockOrderEdge(right, left, tasks[1], back, back),
+        ]
+
+    first = edges("Bank.left #1", "Bank.right #2", ("A", "B"))
+    again = edges("Bank.left #4", "Bank.right #3", ("C", "D"))
+    (cycle,) = lock_order_cycles([*again, *first])
+    assert distinct_cycles([cycle, cycle[::-1], tuple(first)]) == (cycle,)
+    nameless = [edges(f"threading.Lock#{n} created at a.py:1", f"Lock#{n + 1}", ("A", "B")) for n in (1, 3)]
+    assert len(lock_order_cycles([edge for each in nameless for edge in each])) == 1
+    other = edges("Bank.left #1", "Shop.till", ("A", "B"))
+    assert len(lock_order_cycles([*first, *other])) == 2
