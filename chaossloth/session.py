@@ -185,20 +185,30 @@ class Session:
         return {}
 
     def sweep(
-        self, label: Label, victims: str | None, double: bool, executions: int, seconds: float, seed: int
+        self,
+        label: Label,
+        victims: str | None,
+        double: bool,
+        executions: int,
+        seconds: float,
+        seed: int,
+        all_failures: bool = False,
     ) -> dict[str, Any]:
         """Cancel at each suspension of each victim under one label; asked again for the same label, it goes on.
 
         victims: pattern, None for the calls under test or the main task's own tasks. "bound" says what was covered.
+        all_failures: as for `search`.
         """
         executor = self._controlled()
         self._swept = (victims, double)
         if self._sweep is None:
-            self._sweep = Sweep(executor, self._victims(victims), seed, double)
+            self._sweep = Sweep(executor, self._victims(victims), seed, double, all_failures)
         sweep, limits = self._sweep, Limits(executions, perf_counter() + seconds)
         result = sweep.run(label, limits, self._tell_search)
         chosen = f"victims {victims}" if victims is not None else self._usual_victims()
         added = {"bound": words(sweep.result, chosen), "cancellation": fields(sweep.result)}
+        if all_failures:
+            added |= self._new_kinds(result)
         if result.failure is not None:
             self._failure = result.failure
         return self._figures(result) | added | {"repeatable": self._repeatable(executor, result)}

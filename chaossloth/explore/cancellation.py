@@ -9,6 +9,9 @@ order is met before many orders are tried at one place. Labels come in the order
 With `double`, a victim that is suspended again after its cancellation (in its `finally`, in an `except`) is cancelled
 there a second time. Two different victims are never cancelled in one execution.
 
+With `every_failure` a failure ends nothing but what it is the failure of: kinds of failure are kept, per landing line.
+One without a cancellation still ends the sweep, which would show it everywhere.
+
 Timeouts count as cancellations: where one surrounds the body of a victim, or of a task that a victim started, it fires
 while the body is suspended there, however short the body takes in virtual time.
 
@@ -24,11 +27,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from chaossloth.evidence import Label
 from chaossloth.explore.execute import Execution, Executor
-from chaossloth.explore.search import Limits, Search, SearchResult
+from chaossloth.explore.search import MOST_KINDS, Limits, Search, SearchResult
 from chaossloth.loop.cancelling import LATER, TIMEOUTS, Cancel, Victims
 from chaossloth.plural import count
 
@@ -72,13 +75,18 @@ class _Label:
 
 
 class Sweep:
-    """One sweep over `victims`; `run` goes on until a failure, the limits, or nothing is left."""
+    """One sweep over `victims`; `run` goes on until a failure (all the same with `every_failure`), the limits, or
+    nothing is left.
+    """
 
-    def __init__(self, executor: Executor, victims: Victims, seed: int, double: bool = False) -> None:
+    def __init__(
+        self, executor: Executor, victims: Victims, seed: int, double: bool = False, every_failure: bool = False
+    ) -> None:
         self._executor = executor
         self._victims = victims
         self._seed = seed
         self._double = double
+        self._every_failure = every_failure
         self._again: dict[Plan, None] = {}
         self._labels: dict[Label, _Label] = {}
         self.result = SweepResult()
@@ -96,30 +104,34 @@ class Sweep:
                 total.exhausted = all(_exhausted(label, plan, each.result) for plan, each in state.searches.items())
                 break
             for plan in waiting:
-                if total.failure is not None or total.executions >= limits.executions or _over(limits):
+                if self._is_decided(total) or total.executions >= limits.executions or _over(limits):
                     return self._told(label)
                 self._turn(state, label, plan, limits, total)
                 if on_progress is not None:
                     on_progress(total)
-            if total.failure is not None:
+            if self._is_decided(total):
                 break
             state.level *= 2
         return self._told(label)
+
+    def _is_decided(self, result: SearchResult) -> bool:
+        """Whether a failure, of the sweep or of one search of it, is all that is wanted."""
+        return self.result.base is not None or (result.failure is not None and not self._every_failure)
 
     def _turn(self, state: _Label, label: Label, plan: Plan, limits: Limits, total: SearchResult) -> None:
         search = state.searches.get(plan)
         if search is None:
             search = state.searches[plan] = Search(self._executor, label, self._seed)
             self.result.placements[label] += 1
-        before = (search.result.executions, search.result.truncated)
-        allowed = before[0] + min(state.level, limits.executions - total.executions)
+        before = _counted(search.result)
+        allowed = before.executions + min(state.level, limits.executions - total.executions)
         with self._executor.like(plan, False):
             result = search.run(Limits(allowed, limits.deadline), self._stop)
-        _add(total, result, *before)
+        _add(total, result, before)
         if result.failure is not None and not plan:
             self.result.base = result.failure
         del result.passed[_KEPT:]
-        if result.exhausted or (result.executions < allowed and result.failure is None and not _over(limits)):
+        if result.exhausted or (result.executions < allowed and not self._is_decided(result) and not _over(limits)):
             state.done.add(plan)
 
     def _stop(self, result: SearchResult) -> bool:
@@ -130,7 +142,7 @@ class Sweep:
             if self._double and len(injector.plan) == 1:
                 for place in injector.places_after:
                     self._again.setdefault((injector.plan[0], Cancel(place[0], place[1])))
-        return result.failure is not None
+        return self._is_decided(result)
 
     def _plans(self, label: Label) -> list[Plan]:
         victims = self._victims
@@ -161,14 +173,28 @@ def _over(limits: Limits) -> bool:
     return perf_counter() > limits.deadline
 
 
-def _add(total: SearchResult, result: SearchResult, known: int, truncated: int) -> None:
-    """Add what a search's latest turn did to the sum; so many executions of it are in there already."""
-    made = result.executions - known
+class _Counted(NamedTuple):
+    """What of a search is in the sum already."""
+
+    executions: int
+    truncated: int
+    failures: int
+
+
+def _counted(result: SearchResult) -> _Counted:
+    return _Counted(result.executions, result.truncated, result.failures)
+
+
+def _add(total: SearchResult, result: SearchResult, known: _Counted) -> None:
+    """Add what a search's latest turn did to the sum."""
+    made = result.executions - known.executions
+    before = total.executions - known.executions  # that the other searches had made
     if result.failure is not None and total.failure is None:
-        total.failure, total.failures = result.failure, total.failures + 1
-        total.executions_to_find = total.executions + result.executions_to_find - known
+        total.failure, total.executions_to_find = result.failure, before + result.executions_to_find
+    _add_kinds(total, result, before)
     total.executions += made
-    total.truncated += result.truncated - truncated
+    total.failures += result.failures - known.failures
+    total.truncated += result.truncated - known.truncated
     total.signatures |= {hash((id(result), each)) for each in result.signatures}
     total.lock_order |= result.lock_order
     total.touched |= result.touched
@@ -181,6 +207,13 @@ def _add(total: SearchResult, result: SearchResult, known: int, truncated: int) 
     for strategy in result.strategies:
         total.strategies.setdefault(strategy, 0)
     total.strategies["cancellation sweep"] = total.strategies.get("cancellation sweep", 0) + made
+
+
+def _add_kinds(total: SearchResult, result: SearchResult, before: int) -> None:
+    for kind, (execution, executions) in result.kinds.items():
+        if kind not in total.kinds and len(total.kinds) < MOST_KINDS:
+            total.kinds[kind] = (execution, before + executions)
+    total.more_kinds |= {*result.kinds, *result.more_kinds} - set(total.kinds)
 
 
 def words(result: SweepResult, chosen: str, shown: int = 6) -> str:

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from chaossloth import evidence
 from chaossloth.errors import ToolError
 from chaossloth.evidence import Frame, Outcome
-from chaossloth.explore.cancelled import deaths, judge_result, kept, was_expired
+from chaossloth.explore.cancelled import deaths, judge_result, kept, was_expired, where_landed
 from chaossloth.explore.schedule import Schedule, checksum
 from chaossloth.explore.strategy import Deviate
 from chaossloth.liveness import describe_blocked_loop, describe_deadlock, detect_livelock, suspended_at
@@ -68,12 +68,14 @@ class Execution:
     step limit ended it under an order that need not be fair, or because something outside (a child, a peer) did not
     answer for longer than is waited. pruned: the strategy left it before its end, as equivalent to another or beyond
     the fairness bound; or what is real did not come again as it did. locks: how many it acquired. left: what still
-    ran, or was left unfinished, at the end: sentences with their lines.
+    ran, or was left unfinished, at the end: sentences with their lines. landed: the subject's lines at which
+    cancellations reached their tasks.
     """
 
     __slots__ = (
         "_schedule",
         "draws",
+        "landed",
         "left",
         "lock_order",
         "locks",
@@ -97,6 +99,7 @@ class Execution:
         locks: int = 0,
         pruned: bool = False,
         left: frozenset[str] = frozenset(),
+        landed: tuple[evidence.Frame | None, ...] = (),
     ) -> None:
         """schedule: or the seed of one that is what `run` has taken."""
         self._schedule: Schedule | None = schedule if isinstance(schedule, Schedule) else None
@@ -110,6 +113,7 @@ class Execution:
         self.locks = locks
         self.pruned = pruned
         self.left = left
+        self.landed = landed
 
     @property
     def schedule(self) -> Schedule:
@@ -271,7 +275,8 @@ class Executor:
         edges, pruned = watch.lock_order(), ended == "pruned" or (ended == "diverged" and bool(run.real_io))
         ends = run.ends
         left = frozenset(_left_at_end(ends)) if ends.pending or ends.generators else _NOTHING
-        return Execution(seed, outcome, run, draws, touched, edges, truncated, watch.locks_seen, pruned, left)
+        landed = tuple(where_landed(each, self.is_subject) for each in run.cancels.landed) if run.cancels else ()
+        return Execution(seed, outcome, run, draws, touched, edges, truncated, watch.locks_seen, pruned, left, landed)
 
     def _run(self) -> tuple[Any, BaseException | None]:
         try:

@@ -52,12 +52,13 @@ class Limits:
 
 def kind_of(execution: Execution) -> tuple[Any, ...]:
     """Equal for failing executions that look alike: outcome and failing line; where there is no line, the message
-    without its numbers; of a deadlock also who waits where. What looks different may still have one cause.
+    without its numbers; of a deadlock also who waits where; the lines at which cancellations landed. What looks
+    different may still have one cause.
     """
     outcome, deadlock = execution.outcome, execution.run.deadlock
     waits = () if deadlock is None else tuple(sorted((str(e.at), e.resource) for e in deadlock.cycle))
     words = "" if outcome.where is not None or waits else _NUMBER.sub("#", outcome.message)
-    return (*outcome.key(), waits, words)
+    return (*outcome.key(), waits, words, execution.landed)
 
 
 @dataclass(slots=True)

@@ -12,17 +12,20 @@ from typing import Any
 
 from chaossloth.evidence import Finding
 
-__all__ = ["NOT_REPAIRED", "cause_of", "is_several", "left_out", "parts", "several_words"]
+__all__ = ["NOT_REPAIRED", "NO_CANCELLATION", "cause_of", "is_several", "left_out", "parts", "several_words"]
 
+NO_CANCELLATION = "repairs of what a cancellation breaks are not part of this version"
 NOT_REPAIRED = "not attempted: of several findings only the first is repaired; run again once that is done"
 
 
 def cause_of(finding: Finding) -> tuple[Any, ...]:
     """Equal for findings with one cause: the pair's two source locations with their access modes; else the cycle of
-    the deadlock; else what failed and where.
+    the deadlock; else what failed and where. Of a cancellation without a pair: how it fails and where it lands.
     """
     if finding.critical_pair:
         return ("pair", *sorted((each.file, each.line, each.access) for each in finding.critical_pair))
+    if finding.cancellations:
+        return ("cancellation", finding.failure, *((each.kind, str(each.at)) for each in finding.cancellations))
     if finding.deadlock is not None:
         return ("deadlock", *sorted((str(edge.at), edge.resource) for edge in finding.deadlock.cycle))
     where = finding.where
@@ -37,6 +40,8 @@ def parts(message: str) -> frozenset[str]:
 def is_several(finding: Finding, races: Sequence[Finding]) -> bool:
     """Whether a finding that no pair decides is several of `races` at once: all that is wrong is wrong in them too."""
     if finding.failure != "not-serializable" or finding.critical_pair or finding.deadlock is not None:
+        return False
+    if finding.cancellations:  # the same damage from another line is a fault of its own
         return False
     decided = [parts(race.message) for race in races if race.failure == finding.failure and race.critical_pair]
     return len(decided) > 1 and parts(finding.message) <= frozenset().union(*decided)

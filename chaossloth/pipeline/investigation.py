@@ -160,12 +160,12 @@ class _Investigator(Context):
                     self._reproduced(figures, self._minimised())
                     break
             if self.options.all_failures:
-                self._distinct()
+                self._distinct(self.figures)
             if self.options.cancel:
                 self._sweep()
             self._judge_search()
 
-    def _distinct(self) -> None:
+    def _distinct(self, searched: Mapping[Label, Mapping[str, Any]]) -> None:
         """The first kind of failure that is a race becomes the finding; of the others, those with another cause.
 
         Kinds in which several things are wrong come last: they may be several races at once.
@@ -173,7 +173,7 @@ class _Investigator(Context):
         kinds = [
             (number, made)
             for number, made, _ in sorted(
-                (kind for figures in self.figures.values() for kind in figures["kinds"]),
+                (kind for figures in searched.values() for kind in figures["kinds"]),
                 key=lambda kind: len(distinct.parts(kind[2])),
             )
         ]
@@ -188,19 +188,19 @@ class _Investigator(Context):
             if self.found is None:
                 continue
             try:
-                self._others(kinds[position + 1 :])
+                more = max(figures["more_kinds"] for figures in searched.values())
+                self._others(kinds[position + 1 :], more)
                 self._call("choose", number=number)
             except SubjectUnusable as lost:  # the first finding is explained and repaired all the same
                 self._note(f"further failures were seen and not explained: {lost.detail}")
                 self._restore()
             return
 
-    def _others(self, kinds: Sequence[tuple[int, int]]) -> None:
+    def _others(self, kinds: Sequence[tuple[int, int]], more: int) -> None:
         """Each in half of the time that is left; what the time, or the number of kinds kept, leaves out is counted."""
         finding = self.found
         assert finding is not None and self.diagnosed is not None
-        pair = decode(tuple[CriticalAccess, ...], self.diagnosed["pair"])
-        races = [dataclasses.replace(finding, critical_pair=pair)]
+        races = [self._explained(finding, self.diagnosed)[0]]
         known = {distinct.cause_of(races[0])}
         ends, undone = perf_counter() + self._left(0.5), 0
         for number, made in kinds:
@@ -214,7 +214,7 @@ class _Investigator(Context):
                 known.add(distinct.cause_of(other))
                 races.append(other)
                 self._add(findings=(*self.result.findings, self._on_stock(other)))
-        for words in distinct.left_out(undone, max(figures["more_kinds"] for figures in self.figures.values())):
+        for words in distinct.left_out(undone, more):
             self._note(words)
 
     def _other(self, number: int, made: int, seconds: float) -> Finding | None:
@@ -230,8 +230,9 @@ class _Investigator(Context):
         if self._is_no_race(finding, answer):
             self._note(f"another failure is no race: {finding.message} ({finding.token})")
             return None
-        reason = distinct.NOT_REPAIRED if self.options.repair else None
-        return dataclasses.replace(self._explained(finding, answer)[0], no_repair_reason=reason)
+        reason = distinct.NO_CANCELLATION if finding.needs_cancellation else distinct.NOT_REPAIRED
+        explained = self._explained(finding, answer)[0]
+        return dataclasses.replace(explained, no_repair_reason=reason if self.options.repair else None)
 
     @staticmethod
     def _is_no_race(finding: Finding, answer: Mapping[str, Any]) -> bool:
@@ -247,9 +248,11 @@ class _Investigator(Context):
         for position, label in enumerate(self.labels):
             seconds = self._left(_SEARCH_SHARE / (len(self.labels) - position))
             figures = self._swept(label, seconds)
-            if "outcome" in figures:
+            if "outcome" in figures and not self.options.all_failures:
                 self._reproduced(figures, self._minimised())
                 return
+        if self.options.all_failures:
+            self._distinct(self.swept)
 
     def _swept(self, label: Label, seconds: float) -> dict[str, Any]:
         executions = self.options.executions or _EXECUTIONS[label] * _SWEEP_FACTOR
@@ -265,7 +268,7 @@ class _Investigator(Context):
             double=self.options.double_cancel,
             executions=executions,
             seconds=seconds,
-            seed=self.options.seed,
+            **self._how_to_search(),
         )
         self.swept[label] = figures
         if not figures.get("cancellation", {"tasks": [""]})["tasks"]:
@@ -414,26 +417,26 @@ class _Investigator(Context):
                 self._explain(finding, self.diagnosed)
 
     def _explain(self, finding: Finding, answer: Mapping[str, Any]) -> None:
-        if answer["kind"] == "cancellation":
-            failing = decode(Trace, answer["failing"])
-            passing = decode(Trace, answer["passing"]) if answer["passing"] else None
-            self._explain_cancelled(finding, answer, failing, passing)
-            return
         explained, self.failing, self.sources = self._explained(finding, answer)
         self._add(findings=(explained, *self.result.findings[1:]))
 
     def _explained(self, finding: Finding, answer: Mapping[str, Any]) -> tuple[Finding, Trace, dict[str, str]]:
         """With pair and pattern; the failing trace and the texts of the files that it passes through."""
+        from chaossloth.diagnose.cancelled import classify_cancelled
         from chaossloth.diagnose.patterns import classify, collected_words
 
         failing = decode(Trace, answer["failing"])
         passing = decode(Trace, answer["passing"]) if answer["passing"] else None
-        pair = decode(tuple[CriticalAccess, ...], answer["pair"])
         sources = self._sources(failing)
+        if answer["kind"] == "cancellation":
+            landed = decode(tuple[Cancellation, ...], answer["cancellations"])
+            finding = dataclasses.replace(finding, cancellations=landed)
+            pattern, explanation, pair = classify_cancelled(failing, passing, landed, answer["seen"], finding.deadlock)
+        else:
+            pair = decode(tuple[CriticalAccess, ...], answer.get("pair", ()))
+            pattern, explanation = classify(pair, failing, sources, finding.deadlock)
         if answer["kind"] == "collected":
             pattern, explanation = "leak", collected_words(finding.message, answer["verified"])
-        else:
-            pattern, explanation = classify(pair, failing, sources, finding.deadlock)
         explained = dataclasses.replace(
             finding,
             pattern=pattern,
@@ -443,23 +446,6 @@ class _Investigator(Context):
             trace={"failing": failing.steps, "passing": passing.steps if passing else ()},
         )
         return explained, failing, sources
-
-    def _explain_cancelled(
-        self, finding: Finding, answer: Mapping[str, Any], failing: Trace, passing: Trace | None
-    ) -> None:
-        from chaossloth.diagnose.cancelled import classify_cancelled
-
-        self.failing, self.sources = failing, self._sources(failing)
-        pattern, explanation, pair = classify_cancelled(
-            failing, passing, finding.cancellations, answer["seen"], finding.deadlock
-        )
-        self._finding(
-            pattern=pattern,
-            explanation=explanation,
-            critical_pair=pair,
-            pair_verified=answer["verified"],
-            trace={"failing": failing.steps, "passing": passing.steps if passing else ()},
-        )
 
     def _sources(self, trace: Trace) -> dict[str, str]:
         """Texts of the subject's files that the trace passes through, as analysed."""
@@ -494,7 +480,7 @@ class _Investigator(Context):
             if finding is None or not self.options.repair:
                 return
             if finding.needs_cancellation:
-                self._finding(no_repair_reason="repairs of what a cancellation breaks are not part of this version")
+                self._finding(no_repair_reason=distinct.NO_CANCELLATION)
                 return
             loop = RepairLoop(
                 self.worker,
