@@ -24,6 +24,7 @@ Draws are replayed from the schedule's seed, per task; clocks are left alone. Id
 from __future__ import annotations
 
 import asyncio
+import gc
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import nullcontext
@@ -32,7 +33,7 @@ from typing import Any
 
 from chaossloth.evidence import Forced, Outcome
 from chaossloth.loop import identity
-from chaossloth.loop.collecting import collect_while, collecting
+from chaossloth.loop.collecting import collecting
 from chaossloth.loop.quiet import QuietSelector
 from chaossloth.loop.stock import Actor, Program, StockRun
 from chaossloth.loop.virtual import real_monotonic, real_sleep, sources
@@ -231,7 +232,6 @@ class _ForcedRun(StockRun):
         self._stalled: set[int] = set()  # groups that are to be delivered while the loop is busy
         self._cancels = {(task, step): kind for task, step, kind in plan.cancels}
         self._collect = plan.collect
-        self._main: weakref.ref[asyncio.Task[Any]] | None = None
         self.cancelled: list[str] = []  # names of the tasks that were cancelled
         self._at_round_end: list[_Cancels] = []
         self._real_select: Callable[..., Any] | None = None
@@ -253,8 +253,6 @@ class _ForcedRun(StockRun):
 
         def created(coro: Any, **kwargs: Any) -> asyncio.Task[Any]:
             task = create_task(coro, **kwargs)
-            if self._main is None:
-                self._main = weakref.ref(task)
             actor = getattr(task.get_coro(), "actor", None)
             if self._cancels and actor is not None:
                 self._cancel_at(task, actor.identity, 0)
@@ -351,8 +349,8 @@ class _ForcedRun(StockRun):
         while self._at_round_end:
             self._at_round_end.pop(0)()
             timeout = 0
-        if self._collect and self.judging:
-            collect_while(self._main)
+        if self._collect and self.judging:  # the main task has not ended
+            gc.collect()
         return self._real_select(timeout)
 
     # ------------------------------------------------------------------ yields and stalls

@@ -78,5 +78,5 @@ def _without(
 ) -> Execution:
     schedule = failure.schedule
     chooser = Deviate(dict(order))
-    with executor.like((), False):
+    with executor.like():
         return executor.execute(chooser, executor.model(schedule.label), schedule.seed, detail)

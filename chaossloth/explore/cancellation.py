@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 from chaossloth.evidence import Label
 from chaossloth.explore.execute import Execution, Executor
-from chaossloth.explore.search import MOST_KINDS, Limits, Search, SearchResult
+from chaossloth.explore.search import Limits, Search, SearchResult
 from chaossloth.loop.cancelling import LATER, TIMEOUTS, Cancel, Victims
 from chaossloth.plural import count
 
@@ -125,7 +125,7 @@ class Sweep:
             self.result.placements[label] += 1
         before = _counted(search.result)
         allowed = before.executions + min(state.level, limits.executions - total.executions)
-        with self._executor.like(plan, False):
+        with self._executor.like(plan):
             result = search.run(Limits(allowed, limits.deadline), self._stop)
         _add(total, result, before)
         if result.failure is not None and not plan:
@@ -191,7 +191,9 @@ def _add(total: SearchResult, result: SearchResult, known: _Counted) -> None:
     before = total.executions - known.executions  # that the other searches had made
     if result.failure is not None and total.failure is None:
         total.failure, total.executions_to_find = result.failure, before + result.executions_to_find
-    _add_kinds(total, result, before)
+    for kind, (execution, executions) in result.kinds.items():
+        total.remember(kind, execution, before + executions)
+    total.more_kinds |= result.more_kinds - total.kinds.keys()
     total.executions += made
     total.failures += result.failures - known.failures
     total.truncated += result.truncated - known.truncated
@@ -207,13 +209,6 @@ def _add(total: SearchResult, result: SearchResult, known: _Counted) -> None:
     for strategy in result.strategies:
         total.strategies.setdefault(strategy, 0)
     total.strategies["cancellation sweep"] = total.strategies.get("cancellation sweep", 0) + made
-
-
-def _add_kinds(total: SearchResult, result: SearchResult, before: int) -> None:
-    for kind, (execution, executions) in result.kinds.items():
-        if kind not in total.kinds and len(total.kinds) < MOST_KINDS:
-            total.kinds[kind] = (execution, before + executions)
-    total.more_kinds |= {*result.kinds, *result.more_kinds} - set(total.kinds)
 
 
 def words(result: SweepResult, chosen: str, shown: int = 6) -> str:

@@ -29,7 +29,7 @@ from chaossloth.liveness import describe_blocked_loop, describe_deadlock, detect
 from chaossloth.loop import controlled, real_io, uvloops
 from chaossloth.loop.bodies import current_body
 from chaossloth.loop.cancelling import Cancel, Injector, Victims
-from chaossloth.loop.collecting import collecting
+from chaossloth.loop.collecting import collecting, was_destroyed
 from chaossloth.loop.controlled import ControlledLoop
 from chaossloth.loop.ends import Ends
 from chaossloth.loop.quiescence import follow_threads
@@ -190,10 +190,11 @@ class Executor:
         try:
             run = self._new_run(model, chooser, self.cancels, record, detail, not self._refuses)
             self.last_run = run
-            run.collect = self.collect and record
-            with collecting() if run.collect else contextlib.nullcontext():
-                execution = self._execute(run, seed)
-            return self._with_its_end(execution) if record and run.ends.pending and not run.collect else execution
+            if run.collect:
+                with collecting():
+                    return self._execute(run, seed)
+            execution = self._execute(run, seed)
+            return self._with_its_end(execution) if record and run.ends.pending else execution
         finally:
             if enabled:
                 gc.enable()
@@ -207,7 +208,8 @@ class Executor:
         detail: bool = False,
         follow: bool = True,
     ) -> Run:
-        run = Run(model, chooser, recording=record, detail=detail, follow=follow)
+        collect = self.collect and record
+        run = Run(model, chooser, recording=record, detail=detail, follow=follow, collect=collect)
         if self.victims is not None or cancels:
             self.victims = self.victims or Victims()
             run.cancels = Injector(self.victims, cancels)
@@ -404,7 +406,7 @@ class Executor:
         return replace(Model(), label=label, max_steps=self.max_steps)
 
     @contextlib.contextmanager
-    def like(self, cancels: tuple[Cancel, ...], collect: bool) -> Iterator[None]:
+    def like(self, cancels: tuple[Cancel, ...] = (), collect: bool = False) -> Iterator[None]:
         """Within the block every execution adds these cancellations and collects or not, but replays, which do as
         their schedule says.
         """
@@ -436,11 +438,8 @@ def _is_ours(error: BaseException) -> bool:
 
 def _collected(run: Run) -> Outcome | None:
     """A task that was destroyed while it was pending."""
-    for problem in run.problems:
-        if "destroyed but it is pending" not in str(problem.get("message", "")):
-            continue
-        task = problem["task"]
-        coroutine = task.get_coro()
+    for problem in filter(was_destroyed, run.problems):
+        coroutine = problem["task"].get_coro()
         name = getattr(coroutine, "__qualname__", type(coroutine).__name__)
         origin = getattr(coroutine, "cr_origin", None)  # the line that made the coroutine
         where = Frame(*origin[0]) if origin and watch.is_subject(origin[0][0]) else None

@@ -131,16 +131,16 @@ class SearchResult:
             self.failures += 1
             if self.failure is None:
                 self.failure, self.executions_to_find = execution, self.executions
-            self._remember(execution)
+            self.remember(kind_of(execution), execution, self.executions)
         elif len(self.passed) < 8:
             self.passed.append(execution)
 
-    def _remember(self, execution: Execution) -> None:
-        kind = kind_of(execution)
+    def remember(self, kind: tuple[Any, ...], execution: Execution, executions: int) -> None:
+        """Keep a failing execution if it is the first of its kind; executions: its number."""
         if kind in self.kinds:
             return
         if len(self.kinds) < MOST_KINDS:
-            self.kinds[kind] = (execution, self.executions)
+            self.kinds[kind] = (execution, executions)
         else:
             self.more_kinds.add(kind)
 
@@ -192,8 +192,11 @@ class Search:
     def _is_exhaustive(self) -> bool:
         result = self.result
         cut = result.draws or result.truncated or result.unfair or result.impossible or result.capped or result.pushed
-        cut = cut or self._uncollected
-        return self._reduction.finished and self._reduction.complete and not cut and not self._executor.real_io
+        return (
+            self._reduction.finished
+            and self._reduction.complete
+            and not (cut or self._uncollected or self._executor.real_io)
+        )
 
     def _is_blind(self) -> bool:
         """Something took part that the recorder does not see: classes are larger than its accesses say."""
@@ -242,13 +245,14 @@ class Search:
             self.result.executions += 1
             return
         self.result.add(execution)
-        if execution.run.ends.pending and self._may_collect(execution):
+        if self._may_collect(execution):
             self._collected_turn(execution)
 
     def _may_collect(self, execution: Execution) -> bool:
         """Whether the same order has a second outcome, see `loop.collecting`; without cancellations only."""
-        ended = execution.failed or execution.pruned or execution.truncated
-        return not ended and not execution.run.collect and execution.run.cancels is None
+        run = execution.run
+        passed = not (execution.failed or execution.pruned or execution.truncated)
+        return passed and bool(run.ends.pending) and not run.collect and run.cancels is None
 
     def _collected_turn(self, execution: Execution) -> None:
         if self.result.executions >= self._most:

@@ -19,19 +19,18 @@ execution itself made, not what the process holds.
 from __future__ import annotations
 
 import gc
-import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from chaossloth.loop.run import Run
 
-__all__ = ["collect_before", "collect_while", "collecting"]
+__all__ = ["collect_before_step", "collecting", "was_destroyed"]
 
 
 @contextmanager
 def collecting() -> Iterator[None]:
-    """Around executions in which `collect_before` or `collect_while` is called; the collector stays as it is."""
+    """Around executions that collect; the collector itself stays as it is."""
     gc.collect()
     gc.freeze()
     try:
@@ -40,17 +39,14 @@ def collecting() -> Iterator[None]:
         gc.unfreeze()
 
 
-def collect_before(run: Run) -> None:
-    """The next step comes: collect, if the run is still judged."""
-    if run.judging:
-        collect_while(run.main)
-
-
-def collect_while(main: weakref.ref[Any] | None) -> None:
-    """Collect unless the main task has ended: with its frame go references that it did hold as long as it ran.
-
-    main: of its task.
-    """
-    task = main() if main is not None else None
-    if task is not None and not task.done():
+def collect_before_step(run: Run) -> None:
+    """Collect unless the main task has ended: with its frame go references that it did hold as long as it ran."""
+    main = next((proc for proc in run.procs if proc.outermost), None)
+    task = main.ref() if main is not None and main.ref is not None else None
+    if run.judging and task is not None and not task.done():
         gc.collect()
+
+
+def was_destroyed(context: Mapping[str, Any]) -> bool:
+    """Whether what an exception handler was told is that the collector took a pending task."""
+    return "destroyed but it is pending" in str(context.get("message"))

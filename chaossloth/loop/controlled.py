@@ -33,7 +33,6 @@ import inspect
 import os
 import sys
 import threading
-import weakref
 from asyncio import events
 from collections.abc import Callable
 from types import CoroutineType, MethodType
@@ -41,7 +40,7 @@ from typing import Any
 
 from chaossloth.evidence import Frame
 from chaossloth.liveness import suspended_at
-from chaossloth.loop.collecting import collect_before
+from chaossloth.loop.collecting import collect_before_step
 from chaossloth.loop.delivery import DeliveringLoop
 from chaossloth.loop.ends import CLEAN_UP_STEPS, RUN_ON_STEPS, close
 from chaossloth.loop.quiescence import started
@@ -113,8 +112,6 @@ class ControlledLoop(DeliveringLoop):
             task._log_destroy_pending = False
         stop = self._stop_when_done
         task.add_done_callback(stop)
-        if self.run.main is None:
-            self.run.main = weakref.ref(task)
         try:
             self.run_forever()
         except BaseException:
@@ -223,7 +220,7 @@ class ControlledLoop(DeliveringLoop):
         if recording:
             recorder.begin_step(proc.number, proc.steps)
             if run.collect:
-                collect_before(run)
+                collect_before_step(run)
             if type(handle.callback) in FOREIGN_CALLBACKS:
                 before_callback(handle.callback, handle.args)
             if cause == "timer" and (args := handle.args) and (number := recorder.names.ids.get(id(args[0]))):

@@ -311,7 +311,6 @@ class Run:
     follow: bool = True  # let what the main task leaves behind go on for a while before it is cancelled
     pushed: bool = False  # a loop that never rested was given time to reach its next completion
     collect: bool = False  # what nobody references is collected before every step
-    main: weakref.ref[asyncio.Future[Any]] | None = None  # what `run_until_complete` waits for
 
     def __post_init__(self) -> None:
         self.limit = self.model.max_steps

@@ -25,6 +25,7 @@ from typing import Any, Protocol, cast
 from chaossloth.evidence import Frame, Outcome
 from chaossloth.loop import identity, uvloops
 from chaossloth.loop.auditing import StockAudit
+from chaossloth.loop.collecting import was_destroyed
 from chaossloth.loop.quiet import NothingRunnable, QuietSelector, TimeIsUp
 from chaossloth.loop.virtual import real_monotonic as monotonic
 from chaossloth.loop.virtual import real_monotonic_ns as monotonic_ns
@@ -40,7 +41,6 @@ __all__ = [
     "stock_policy",
 ]
 
-_DESTROYED = "destroyed but it is pending"
 _CLEAN_UP_S = 1.0  # what a finished run may take to cancel its tasks
 _ASYNCIO = asyncio.__file__.rpartition("/")[0] + "/"
 
@@ -219,7 +219,7 @@ class StockRun:
             selector.limit(_CLEAN_UP_S)
 
     def _on_problem(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        if not self.judging or (_DESTROYED in str(context.get("message")) and self._main_is_over()):
+        if not self.judging or (was_destroyed(context) and self._main_is_over()):
             return
         self.problems.append(context)
 
@@ -294,7 +294,7 @@ class StockRun:
 
     def destroyed(self) -> list[str]:
         """Messages about tasks that were collected by the garbage collector while they were pending."""
-        return [str(p["message"]) for p in self.problems if _DESTROYED in str(p.get("message"))]
+        return [str(problem["message"]) for problem in self.problems if was_destroyed(problem)]
 
 
 def _places(tasks: list[asyncio.Task[Any]]) -> list[tuple[str, Frame]]:

@@ -432,11 +432,11 @@ class _Investigator(Context):
             landed = decode(tuple[Cancellation, ...], answer["cancellations"])
             finding = dataclasses.replace(finding, cancellations=landed)
             pattern, explanation, pair = classify_cancelled(failing, passing, landed, answer["seen"], finding.deadlock)
+        elif answer["kind"] == "collected":
+            pattern, explanation, pair = "leak", collected_words(finding.message, answer["verified"]), ()
         else:
-            pair = decode(tuple[CriticalAccess, ...], answer.get("pair", ()))
+            pair = decode(tuple[CriticalAccess, ...], answer["pair"])
             pattern, explanation = classify(pair, failing, sources, finding.deadlock)
-        if answer["kind"] == "collected":
-            pattern, explanation = "leak", collected_words(finding.message, answer["verified"])
         explained = dataclasses.replace(
             finding,
             pattern=pattern,

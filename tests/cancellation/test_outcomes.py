@@ -66,7 +66,7 @@ def test_same_outcomes(label: str, kind: str, flavour: Flavour) -> None:
         if not places:
             continue
         plan = (Cancel(*places[seed % len(places)], kind),)
-        with executor.like(plan, False):
+        with executor.like(plan):
             runs = []
             brute = set()
             for execution in brute_force(executor, label, _BRUTE):

@@ -69,7 +69,7 @@ def test_without_the_cancellation_the_path_is_another() -> None:
 
 def test_a_cancellation_is_withdrawn_when_its_task_goes_on() -> None:
     executor, _ = swept(TWO_WORKERS, "nobody", labels=())
-    with watched(executor), executor.like((Cancel("0.1", 1, "z"),), False):
+    with watched(executor), executor.like((Cancel("0.1", 1, "z"),)):
         run = executor.execute(Deviate({}), executor.model("stock"), 0)
     assert run.run.cancels is not None
     assert run.run.cancels.landed == []
@@ -78,7 +78,7 @@ def test_a_cancellation_is_withdrawn_when_its_task_goes_on() -> None:
 
 def test_the_end_of_the_round_lies_before_what_the_round_scheduled() -> None:
     executor, _ = swept(TWO_WORKERS, "nobody", labels=())
-    with watched(executor), executor.like((Cancel("0.1", 1, "x"),), False):
+    with watched(executor), executor.like((Cancel("0.1", 1, "x"),)):
         run = executor.execute(Deviate({}), executor.model("stock"), 0).run
     steps = [key for key, _ in run.order]
     assert steps[:4] == ["0", "0.1", "0.2", "0.1c0"]
@@ -88,7 +88,7 @@ def test_the_end_of_the_round_lies_before_what_the_round_scheduled() -> None:
 
 def test_before_the_first_step() -> None:
     executor, _ = swept(TWO_WORKERS, "nobody", labels=())
-    with watched(executor), executor.like((Cancel("0.2", 0, "x"),), False):
+    with watched(executor), executor.like((Cancel("0.2", 0, "x"),)):
         run = executor.execute(Deviate({}), executor.model("stock"), 0).run
     assert [key for key, _ in run.order][:2] == ["0", "0.2c0"]
     assert run.cancels is not None

@@ -113,21 +113,19 @@ PASSES = {
             finally: raise KeyError
         async def scenario(): scenario.task = asyncio.create_task(background()); await asyncio.sleep(0)
     """,
+    "collected when the main task's frame is gone": """
+        import asyncio, gc
+        class Owner: pass
+        class Collects:
+            def __del__(self): gc.collect()
+        async def wait(owner): await asyncio.get_running_loop().create_future()
+        async def scenario():
+            owner = Owner()
+            owner.task = asyncio.create_task(wait(owner))
+            at_the_end = Collects()
+            await asyncio.sleep(0)
+    """,
 }
-
-
-PASSES["collected when the main task's frame is gone"] = """
-    import asyncio, gc
-    class Owner: pass
-    class Collects:
-        def __del__(self): gc.collect()
-    async def wait(owner): await asyncio.get_running_loop().create_future()
-    async def scenario():
-        owner = Owner()
-        owner.task = asyncio.create_task(wait(owner))
-        at_the_end = Collects()
-        await asyncio.sleep(0)
-"""
 
 
 @pytest.mark.parametrize("source", PASSES.values(), ids=PASSES.keys())
