@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
@@ -258,9 +258,8 @@ class Search:
         if self.result.executions >= self._most:
             self._uncollected = True
             return
-        self.result.strategies[_COLLECTED] = self.result.strategies.get(_COLLECTED, 0) + 1
-        schedule = replace(execution.schedule, collect=True)
-        self.result.add(self._executor.replay(schedule))
+        with self._executor.like(collect=True):
+            self._do(_COLLECTED, Deviate(dict(execution.schedule.deviations)), execution.seed)
 
     def _is_legal(self, failed: Execution) -> bool:
         """Whether times exist at which a stock loop delivers what this execution delivered."""

@@ -16,6 +16,7 @@ from chaossloth.explore.minimise import minimise
 from chaossloth.explore.schedule import parse_token
 from chaossloth.explore.search import Limits, Search, SearchResult
 from chaossloth.force import StockPlan, force_outcomes
+from chaossloth.loop.run import Handle, Run
 from chaossloth.session import stock_plan
 from tests.engine.support import executor_of_source
 
@@ -65,6 +66,13 @@ async def main():
     await queue.put(2)
     await asyncio.sleep(0.01)
 """
+
+
+class Youngest:
+    """Runs what was scheduled last, once the first task of all has had its turn."""
+
+    def choose(self, options: list[Handle | None], run: Run) -> int:
+        return len(options) - 1 if run.count > 2 else 0
 
 
 def searched(executor: Executor, label: str) -> SearchResult:
@@ -132,6 +140,36 @@ def test_a_limit_that_leaves_the_second_outcome_out_is_no_proof() -> None:
     executor, _ = executor_of_source(UNHELD)
     result = Search(executor, "stock", 0).run(Limits(1, perf_counter() + 30))
     assert (result.executions, result.failure, result.exhausted) == (1, None, False)
+
+
+MANY = """
+import asyncio
+
+async def lost():
+    await asyncio.get_running_loop().create_future()
+
+async def other():
+    await asyncio.sleep(0)
+
+async def main():
+    asyncio.create_task(lost())
+    await asyncio.sleep(0)
+    others = [asyncio.create_task(other()) for _ in range(12)]
+    await asyncio.gather(*others)
+    await asyncio.sleep(0.01)
+"""
+
+
+def test_an_order_beyond_the_fairness_bound_is_no_finding_with_collections_either() -> None:
+    executor, _ = executor_of_source(MANY)
+    search, model = Search(executor, "reorder", 0), executor.model("reorder")
+    unfair = executor.execute(Youngest(), model, 0)
+    assert not unfair.failed and unfair.run.bypass > model.bypass_bound
+    search._most = 10
+    search._take(unfair)
+    found = search.result.failure
+    assert found is not None and found.schedule.collect
+    assert found.run.bypass <= model.bypass_bound  # an equivalent order that is fair fails too
 
 
 def test_the_collector_is_left_as_it_was() -> None:
